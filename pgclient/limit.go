@@ -1,0 +1,151 @@
+package pgclient
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	dropEndpointSQL = `select pglimit.drop_endpoint(endpoint => $1::text, tenant => $2::text)`
+
+	dropLimitSQL = `select pglimit.drop_limit(limit_name => $1::text, tenant => $2::text)`
+
+	setEndpointSQL = `select pglimit.set_endpoint(endpoint => $1::text, holder_cap => $2::bigint, endpoint_cap => $3::bigint,
+    time_bound => $4::interval, row_cap => $5::bigint, in_installation => $6::boolean, mode => $7::text, on_outage => $8::text,
+    tenant => $9::text)`
+
+	setLimitSQL = `select pglimit.set_limit(limit_name => $1::text, max_hits => $2::bigint, per => $3::interval, algorithm => $4::text,
+    burst => $5::bigint, durable => $6::boolean, mode => $7::text, on_outage => $8::text, tenant => $9::text)`
+)
+
+// SetEndpointParams are the arguments of [Client.SetEndpoint].
+type SetEndpointParams struct {
+	// Endpoint is the name of the heavy operation. Required.
+	Endpoint string
+
+	// EndpointCap and HolderCap bound the permits in use at the endpoint and by each holder there. Zero is closed.
+	// Defaults to no cap.
+	EndpointCap, HolderCap *int64
+
+	// Mode defaults to [ModeEnforce].
+	Mode Mode
+
+	// OnOutage defaults to [OnOutageAllow].
+	OnOutage OnOutage
+
+	// OutsideInstallation leaves the endpoint's permits out of the cap over all endpoints. Defaults to counting them.
+	OutsideInstallation bool
+
+	// RowCap and TimeBound bound the work itself, and are told with each permit. A permit's lease defaults to the time
+	// bound plus 30 seconds. Defaults to no bound.
+	RowCap    *int64
+	TimeBound *time.Duration
+
+	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant. A row of the
+	// empty tenant is for all tenants without one of their own.
+	Tenant string
+}
+
+// SetLimitParams are the arguments of [Client.SetLimit].
+type SetLimitParams struct {
+	// Limit is the name of the limit. Required.
+	Limit string
+
+	// MaxHits are allowed Per window. A MaxHits of zero is closed; Per is required.
+	MaxHits int64
+	Per     time.Duration
+
+	// Algorithm defaults to [AlgorithmFixedWindow].
+	Algorithm Algorithm
+
+	// Burst belongs to algorithms that have one. Defaults to none.
+	Burst *int64
+
+	// Durable counts survive a crash of the database, at the price of speed. Defaults to counts that do not.
+	Durable bool
+
+	// Mode defaults to [ModeEnforce].
+	Mode Mode
+
+	// OnOutage defaults to [OnOutageAllow].
+	OnOutage OnOutage
+
+	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant. A row of the
+	// empty tenant is for all tenants without one of their own.
+	Tenant string
+}
+
+// DropEndpoint removes the row of an endpoint. It reports whether there was one. Permits in use stay in use.
+func (c *Client) DropEndpoint(ctx context.Context, endpoint, tenant string) (bool, error) {
+	var args arguments
+	args.text("endpoint", endpoint)
+	c.tenant(ctx, &args, tenant)
+	return run(ctx, c, statement[bool]{
+		args:    args,
+		begin:   beginWrite,
+		collect: scalar[bool],
+		name:    endpoint,
+		sql:     dropEndpointSQL,
+		verb:    "drop_endpoint",
+	})
+}
+
+// DropLimit removes the row of a limit. It reports whether there was one.
+func (c *Client) DropLimit(ctx context.Context, limit, tenant string) (bool, error) {
+	var args arguments
+	args.text("limit_name", limit)
+	c.tenant(ctx, &args, tenant)
+	return run(ctx, c, statement[bool]{
+		args:    args,
+		begin:   beginWrite,
+		collect: scalar[bool],
+		name:    limit,
+		sql:     dropLimitSQL,
+		verb:    "drop_limit",
+	})
+}
+
+// SetEndpoint writes the whole row of an endpoint, and returns the row's new version. It takes effect with the next
+// claim.
+func (c *Client) SetEndpoint(ctx context.Context, p SetEndpointParams) (int64, error) {
+	var args arguments
+	args.text("endpoint", p.Endpoint)
+	args.optionalNumber(p.HolderCap)
+	args.optionalNumber(p.EndpointCap)
+	args.optionalDuration("time_bound", p.TimeBound)
+	args.optionalNumber(p.RowCap)
+	args.add(!p.OutsideInstallation)
+	args.textOr("mode", string(p.Mode), string(ModeEnforce))
+	args.textOr("on_outage", string(p.OnOutage), string(OnOutageAllow))
+	c.tenant(ctx, &args, p.Tenant)
+	return run(ctx, c, statement[int64]{
+		args:    args,
+		begin:   beginWrite,
+		collect: scalar[int64],
+		name:    p.Endpoint,
+		sql:     setEndpointSQL,
+		verb:    "set_endpoint",
+	})
+}
+
+// SetLimit writes the whole row of a limit, and returns the row's new version. It takes effect with the next hit.
+func (c *Client) SetLimit(ctx context.Context, p SetLimitParams) (int64, error) {
+	var args arguments
+	args.text("limit_name", p.Limit)
+	args.add(p.MaxHits)
+	args.duration("per", p.Per)
+	args.textOr("algorithm", string(p.Algorithm), string(AlgorithmFixedWindow))
+	args.optionalNumber(p.Burst)
+	args.add(p.Durable)
+	args.textOr("mode", string(p.Mode), string(ModeEnforce))
+	args.textOr("on_outage", string(p.OnOutage), string(OnOutageAllow))
+	c.tenant(ctx, &args, p.Tenant)
+	return run(ctx, c, statement[int64]{
+		args:    args,
+		begin:   beginWrite,
+		collect: scalar[int64],
+		name:    p.Limit,
+		sql:     setLimitSQL,
+		verb:    "set_limit",
+	})
+}

@@ -1,0 +1,246 @@
+package pgclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
+)
+
+const (
+	claimPermitSQL = `select granted, reason, permit_id, expires_at, cap, in_use, retry_after, time_bound, row_cap, on_outage, limit_version
+from pglimit.claim_permit(endpoint => $1::text, holder => $2::text, holder_cap => $3::bigint, endpoint_cap => $4::bigint,
+    installation_cap => $5::bigint, lease => $6::interval, weight => $7::bigint, note => $8::text::jsonb, tenant => $9::text)`
+
+	releasePermitSQL = `select released, reason from pglimit.release_permit(permit_id => $1::bigint, holder => $2::text)`
+
+	renewPermitSQL = `select renewed, reason, expires_at from pglimit.renew_permit(permit_id => $1::bigint, lease => $2::interval)`
+)
+
+// ClaimPermitParams are the arguments of [Client.ClaimPermit].
+type ClaimPermitParams struct {
+	// Endpoint is the heavy operation, Holder who runs it. Both are required.
+	Endpoint, Holder string
+
+	// EndpointCap, HolderCap and InstallationCap bound the permits in use at the endpoint, by the holder there, and
+	// everywhere together. Zero is closed. Each defaults to the endpoint's row; without a row a pool whose cap is not
+	// given does not count.
+	EndpointCap, HolderCap, InstallationCap *int64
+
+	// Lease is how long the permit lasts unless it is renewed or released. Defaults to the time bound of the endpoint's
+	// row plus 30 seconds; with neither the call is invalid.
+	Lease *time.Duration
+
+	// Note is kept with the permit for those who list it. Defaults to none.
+	Note json.RawMessage
+
+	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant.
+	Tenant string
+
+	// Weight is how many places the permit takes in each pool. Defaults to 1.
+	Weight *int64
+}
+
+// Permit is the answer to a claim. It is not changed by its methods and is safe for concurrent use.
+type Permit struct {
+	// Granted says whether the work may start. Everything below but Reason is about the permit when it is true, about
+	// the refusal when it is false.
+	Granted bool
+
+	// Cap and InUse are those of the pool that refused, or, when granted, of the pool with the least room.
+	Cap, InUse int64
+
+	// Endpoint and Holder are those of the claim.
+	Endpoint, Holder string
+
+	// ExpiresAt is when the permit lapses by itself, on the database's clock. Renewals answer the instant that follows.
+	ExpiresAt time.Time
+
+	// ID only ever grows from claim to claim, so it serves as a fencing token. Zero when refused.
+	ID int64
+
+	// LimitVersion is the version of the endpoint's row, zero without one.
+	LimitVersion int64
+
+	// OnOutage is what the endpoint's row wishes while the database cannot be reached, empty without one.
+	OnOutage OnOutage
+
+	// Reason is [ReasonGranted], or whose cap refused: [ReasonHolder], [ReasonEndpoint], [ReasonInstallation]; or
+	// [ReasonNever] for a weight above a cap.
+	Reason Reason
+
+	// RetryAfter is when the next place comes free at the latest, unless it is renewed. Zero when granted or never.
+	RetryAfter time.Duration
+
+	// RowCap and TimeBound are the bounds of the work, from the endpoint's row. Nil and zero for none.
+	RowCap    *int64
+	TimeBound time.Duration
+
+	client *Client
+}
+
+// ReleaseResult is the answer to a release.
+type ReleaseResult struct {
+	// Released is true for the one release that gave the permit back.
+	Released bool `db:"released"`
+
+	// Reason is [ReasonReleased]; [ReasonLapsed] when the lease had ended; [ReasonUnknown] when the permit was released
+	// before, purged, lost in a crash of the database, or never granted; or [ReasonNotHolder].
+	Reason Reason `db:"reason"`
+}
+
+// RenewResult is the answer to a renewal.
+type RenewResult struct {
+	// ExpiresAt is when the permit lapses now, zero when it was not renewed.
+	ExpiresAt time.Time
+
+	// Reason is [ReasonRenewed], [ReasonLapsed] or [ReasonUnknown].
+	Reason Reason
+
+	// Renewed is false when the permit is no longer held: the work goes on without one.
+	Renewed bool
+}
+
+// ClaimPermit asks for a permit to run a heavy operation. A refusal is a Permit that is not Granted, and a nil error.
+//
+// The claim runs to its end whatever becomes of ctx. If it is granted and ctx has ended by then, nobody is there to
+// release it, so it is given back at once and the error is that of ctx. Should giving it back fail, the error says so
+// and names the permit, which then lapses by itself.
+//
+// A granted permit should be released as soon as the work has ended:
+//
+//	defer permit.Release(ctx)
+func (c *Client) ClaimPermit(ctx context.Context, p ClaimPermitParams) (*Permit, error) {
+	var args arguments
+	args.text("endpoint", p.Endpoint)
+	args.text("holder", p.Holder)
+	args.optionalNumber(p.HolderCap)
+	args.optionalNumber(p.EndpointCap)
+	args.optionalNumber(p.InstallationCap)
+	args.optionalDuration("lease", p.Lease)
+	args.numberOr(p.Weight, 1)
+	args.note(p.Note)
+	c.tenant(ctx, &args, p.Tenant)
+
+	row, err := run(ctx, c, statement[claimRow]{
+		args:    args,
+		begin:   beginWrite,
+		collect: one[claimRow],
+		name:    p.Endpoint,
+		settle: func(row claimRow) error {
+			if !row.Granted || ctx.Err() == nil {
+				return nil
+			}
+			return c.giveBack(ctx, row, p.Holder)
+		},
+		sql:  claimPermitSQL,
+		verb: "claim_permit",
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Permit{
+		Granted:      row.Granted,
+		Cap:          int64(row.Cap),
+		InUse:        int64(row.InUse),
+		Endpoint:     p.Endpoint,
+		Holder:       p.Holder,
+		ExpiresAt:    time.Time(row.ExpiresAt),
+		ID:           int64(row.PermitID),
+		LimitVersion: int64(row.LimitVersion),
+		OnOutage:     OnOutage(row.OnOutage),
+		Reason:       row.Reason,
+		RetryAfter:   time.Duration(row.RetryAfter),
+		RowCap:       row.RowCap,
+		TimeBound:    time.Duration(row.TimeBound),
+		client:       c,
+	}, nil
+}
+
+// giveBack releases a permit that was granted to a caller who has gone, and returns the error for it.
+func (c *Client) giveBack(ctx context.Context, row claimRow, holder string) error {
+	released, err := c.ReleasePermit(ctx, int64(row.PermitID), holder)
+	switch {
+	case err != nil:
+		return contextEnded(ctx, fmt.Sprintf("the context ended before permit %d was granted, and giving it back failed; it lapses at %s: %v",
+			row.PermitID, time.Time(row.ExpiresAt).Format(time.RFC3339), err), err)
+	case !released.Released:
+		return contextEnded(ctx, fmt.Sprintf("the context ended before permit %d was granted, and it was gone before it was given back: %s",
+			row.PermitID, released.Reason))
+	}
+	return contextEnded(ctx, fmt.Sprintf("the context ended before permit %d was granted; it was given back", row.PermitID))
+}
+
+// ReleasePermit gives a permit back, so that its places are free at once. It is idempotent: for a permit that is no
+// longer held it changes nothing and says why in the result, with a nil error. Where holder is not empty, the permit is
+// released only if it is that holder's. Any caller of the role pglimit_app may release any permit.
+func (c *Client) ReleasePermit(ctx context.Context, id int64, holder string) (ReleaseResult, error) {
+	var args arguments
+	args.add(id)
+	args.optionalText("holder", holder)
+	return run(ctx, c, statement[ReleaseResult]{
+		args:    args,
+		begin:   beginWrite,
+		collect: one[ReleaseResult],
+		sql:     releasePermitSQL,
+		verb:    "release_permit",
+	})
+}
+
+// RenewPermit has a permit last for lease from now; with a nil lease, for the time bound of its endpoint's row plus
+// 30 seconds. A permit that has lapsed cannot be renewed: the result says so, with a nil error.
+func (c *Client) RenewPermit(ctx context.Context, id int64, lease *time.Duration) (RenewResult, error) {
+	var args arguments
+	args.add(id)
+	args.optionalDuration("lease", lease)
+	row, err := run(ctx, c, statement[renewRow]{
+		args:    args,
+		begin:   beginWrite,
+		collect: one[renewRow],
+		sql:     renewPermitSQL,
+		verb:    "renew_permit",
+	})
+	return RenewResult{ExpiresAt: time.Time(row.ExpiresAt), Reason: row.Reason, Renewed: row.Renewed}, err
+}
+
+// Release gives the permit back as [Client.ReleasePermit] does. It works with a context that has ended, so it can be
+// deferred. On a permit that was refused, and on a nil one, it does nothing and asks nobody.
+func (p *Permit) Release(ctx context.Context) (ReleaseResult, error) {
+	if p == nil || !p.Granted {
+		return ReleaseResult{Reason: ReasonUnknown}, nil
+	}
+	return p.client.ReleasePermit(ctx, p.ID, p.Holder)
+}
+
+// Renew has the permit last for lease from now, as [Client.RenewPermit] does. A permit that was refused, or is nil, is
+// not renewed, and nobody is asked.
+func (p *Permit) Renew(ctx context.Context, lease *time.Duration) (RenewResult, error) {
+	if p == nil || !p.Granted {
+		return RenewResult{Reason: ReasonUnknown}, nil
+	}
+	return p.client.RenewPermit(ctx, p.ID, lease)
+}
+
+type claimRow struct {
+	Granted      bool                 `db:"granted"`
+	Reason       Reason               `db:"reason"`
+	PermitID     zeronull.Int8        `db:"permit_id"`
+	ExpiresAt    zeronull.Timestamptz `db:"expires_at"`
+	Cap          zeronull.Int8        `db:"cap"`
+	InUse        zeronull.Int8        `db:"in_use"`
+	RetryAfter   interval             `db:"retry_after"`
+	TimeBound    interval             `db:"time_bound"`
+	RowCap       *int64               `db:"row_cap"`
+	OnOutage     zeronull.Text        `db:"on_outage"`
+	LimitVersion zeronull.Int8        `db:"limit_version"`
+}
+
+func (r claimRow) refused() bool { return !r.Granted }
+
+type renewRow struct {
+	Renewed   bool                 `db:"renewed"`
+	Reason    Reason               `db:"reason"`
+	ExpiresAt zeronull.Timestamptz `db:"expires_at"`
+}

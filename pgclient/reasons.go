@@ -1,0 +1,46 @@
+package pgclient
+
+// Algorithm is how a limit counts.
+type Algorithm string
+
+// AlgorithmFixedWindow counts in a window that begins with a subject's first hit and ends the limit's Per later.
+const AlgorithmFixedWindow Algorithm = "fixed_window"
+
+// Mode is what a limit or an endpoint does with its decisions.
+type Mode string
+
+// ModeEnforce refuses what is over the limit.
+const ModeEnforce Mode = "enforce"
+
+// OnOutage is what a limit or an endpoint wishes its callers to do while the database cannot be reached. It is theirs
+// to do: an outage is an error here, never a refusal.
+type OnOutage string
+
+const (
+	OnOutageAllow  OnOutage = "allow"  // right for a lockout
+	OnOutageRefuse OnOutage = "refuse" // right for a paywall
+)
+
+// Reason says why an answer is what it is. A newer server may give reasons that are not among the constants, so decide
+// by the answer itself.
+type Reason string
+
+// Reasons of decisions.
+const (
+	ReasonAllowed      Reason = "allowed"      // hit: within the limit
+	ReasonEndpoint     Reason = "endpoint"     // claim: the endpoint's cap is in use
+	ReasonGranted      Reason = "granted"      // claim: there was room in every pool
+	ReasonHolder       Reason = "holder"       // claim: the holder's own cap is in use
+	ReasonInstallation Reason = "installation" // claim: the cap over all endpoints is in use
+	ReasonLimit        Reason = "limit"        // hit: the window's hits are used up
+	ReasonNever        Reason = "never"        // the cost or weight is above the limit or cap itself: no wait helps
+)
+
+// Reasons of releases and renewals.
+const (
+	ReasonLapsed    Reason = "lapsed"     // the lease had ended
+	ReasonNotHolder Reason = "not holder" // the permit is another holder's
+	ReasonReleased  Reason = "released"
+	ReasonRenewed   Reason = "renewed"
+	ReasonUnknown   Reason = "unknown" // released before, purged, lost in a crash, or never granted
+)
