@@ -49,6 +49,10 @@ func (a *arguments) duration(name string, d time.Duration) {
 	if d < time.Microsecond {
 		a.fail(invalidArgument(fmt.Sprintf("%s of %v", name, d), "it must be at least a microsecond"))
 	}
+	a.interval(d)
+}
+
+func (a *arguments) interval(d time.Duration) {
 	a.add(pgtype.Interval{Microseconds: d.Microseconds(), Valid: true})
 }
 

@@ -74,10 +74,6 @@ func TestInvalidArguments(t *testing.T) {
 			_, err := client.SetEndpoint(ctx, pgclient.SetEndpointParams{Endpoint: "e", TimeBound: pgclient.D(-time.Hour)})
 			return err
 		},
-		"SetPurgeAfterZero": func(ctx context.Context) error {
-			_, err := client.SetPurgeAfter(ctx, 0)
-			return err
-		},
 		"DropLimitNUL": func(ctx context.Context) error {
 			_, err := client.DropLimit(ctx, nul, "")
 			return err

@@ -91,10 +91,11 @@ func (c *Client) SetInstallationCap(ctx context.Context, bound int64) (before in
 	})
 }
 
-// SetPurgeAfter sets how long a pool or a counter is idle before purge removes it, and returns the time before.
+// SetPurgeAfter sets how long a pool or a counter is idle before purge removes it, and returns the time before. It may
+// be zero.
 func (c *Client) SetPurgeAfter(ctx context.Context, idle time.Duration) (before time.Duration, err error) {
 	var args arguments
-	args.duration("idle", idle)
+	args.interval(idle) // zero is allowed: purge whatever is not in use
 	was, err := run(ctx, c, statement[interval]{
 		args:    args,
 		begin:   beginWrite,
@@ -117,7 +118,7 @@ func (c *Client) ShowInstallation(ctx context.Context) (Installation, error) {
 		CodeVersion:     row.CodeVersion,
 		InstalledAt:     row.InstalledAt,
 		Epoch:           row.Epoch,
-		EpochSince:      row.EpochSince,
+		EpochSince:      time.Time(row.EpochSince),
 		InstallationCap: row.InstallationCap,
 		InUse:           row.InUse,
 		LastPurgeAt:     time.Time(row.LastPurgeAt),
@@ -140,7 +141,7 @@ type installationRow struct {
 	InstallationCap int64                `db:"installation_cap"`
 	InUse           int64                `db:"in_use"`
 	Epoch           int64                `db:"epoch"`
-	EpochSince      time.Time            `db:"epoch_since"`
+	EpochSince      zeronull.Timestamptz `db:"epoch_since"`
 	PurgeAfter      interval             `db:"purge_after"`
 	LastPurgeAt     zeronull.Timestamptz `db:"last_purge_at"`
 	CodeVersion     string               `db:"code_version"`
