@@ -1,0 +1,28 @@
+-- Every table, sequence and row type in its present shape. Later deltas are guarded, so that they are
+-- no-ops here and the real step on an older database. Migrations run as pglimit_system, which so owns
+-- what they make.
+
+-- Settings and definitions
+{{ template "tables/installation.sql" . }}
+{{ template "tables/limit_versions.sql" . }}
+{{ template "tables/limits.sql" . }}
+{{ template "tables/endpoints.sql" . }}
+
+-- State
+{{ template "tables/counters.sql" . }}
+{{ template "tables/permit_number.sql" . }}
+{{ template "tables/permits.sql" . }}
+{{ template "tables/sentinel.sql" . }}
+{{ template "tables/purge_progress.sql" . }}
+
+-- Rows of results
+{{ template "tables/claim_row.sql" . }}
+{{ template "tables/renew_row.sql" . }}
+{{ template "tables/release_row.sql" . }}
+{{ template "tables/hit_row.sql" . }}
+{{ template "tables/purge_row.sql" . }}
+{{ template "tables/permit_row.sql" . }}
+{{ template "tables/counter_row.sql" . }}
+{{ template "tables/limit_row.sql" . }}
+{{ template "tables/endpoint_row.sql" . }}
+{{ template "tables/installation_row.sql" . }}
