@@ -13,7 +13,7 @@ import (
 // Everything the client refuses itself, it refuses before it asks for a connection.
 func TestInvalidArguments(t *testing.T) {
 	t.Parallel()
-	client := must[*pgclient.Client](t)(pgclient.New(unreachable{t}))
+	client := must(pgclient.New(unreachable{t}))(t)
 	hit := func(change func(*pgclient.HitParams)) func(context.Context) error {
 		p := pgclient.HitParams{Limit: "api", Subject: "u1", MaxHits: pgclient.N(5), Per: pgclient.D(time.Minute)}
 		change(&p)
@@ -116,9 +116,9 @@ func TestInvalidArguments(t *testing.T) {
 func TestPermitNeverGranted(t *testing.T) {
 	t.Parallel()
 	for _, permit := range []*pgclient.Permit{nil, {}, {Reason: pgclient.ReasonHolder}} {
-		released := must[pgclient.ReleaseResult](t)(permit.Release(t.Context()))
+		released := must(permit.Release(t.Context()))(t)
 		want(t, "release", released, pgclient.ReleaseResult{Reason: pgclient.ReasonUnknown})
-		renewed := must[pgclient.RenewResult](t)(permit.Renew(t.Context(), pgclient.D(time.Minute)))
+		renewed := must(permit.Renew(t.Context(), pgclient.D(time.Minute)))(t)
 		want(t, "renew", renewed, pgclient.RenewResult{Reason: pgclient.ReasonUnknown})
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/pglimit/pglimit/pgclient"
 )
 
-// must returns v, and ends the test when there is an error in its place.
-func must[T any](t testing.TB) func(v T, err error) T {
-	return func(v T, err error) T {
+// must returns v, and ends the test when there is an error in its place: must(client.Version(ctx))(t).
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
 		t.Helper()
 		if err != nil {
 			t.Fatalf("unexpected error: %v", err)

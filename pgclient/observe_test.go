@@ -27,7 +27,7 @@ func TestFromContext(t *testing.T) {
 		}
 		return nil
 	})
-	client := must[*pgclient.Client](t)(pgclient.New(lookup))
+	client := must(pgclient.New(lookup))(t)
 
 	t.Run("NoneIsAnError", func(t *testing.T) {
 		t.Parallel()
@@ -62,13 +62,13 @@ func TestObserver(t *testing.T) {
 	var log bytes.Buffer
 	var seen []pgclient.Observation
 	down := errors.New("down")
-	client := must[*pgclient.Client](t)(pgclient.New(broken{down},
+	client := must(pgclient.New(broken{down},
 		pgclient.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
 		pgclient.WithObserver(func(ctx context.Context, o pgclient.Observation) {
 			want(t, "value of the caller's context", ctx.Value(contextKey{}), any("caller"))
 			seen = append(seen, o)
 		}),
-	))
+	))(t)
 	ctx := context.WithValue(t.Context(), contextKey{}, "caller")
 
 	_, err := client.Hit(ctx, pgclient.HitParams{Limit: "api", Subject: "somebody@example.org"})

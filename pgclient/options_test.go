@@ -99,8 +99,8 @@ func TestOpenNeverShowsThePassword(t *testing.T) {
 // Opening does not connect, and an unreachable server is an outage within the time-out, its password unseen.
 func TestOpenUnreachable(t *testing.T) {
 	t.Parallel()
-	client := must[*pgclient.Client](t)(pgclient.Open(t.Context(),
-		"postgres://u:s3cret@127.0.0.1:1/db?sslmode=disable", pgclient.WithMaxConns(1), pgclient.WithTimeout(500*time.Millisecond)))
+	client := must(pgclient.Open(t.Context(),
+		"postgres://u:s3cret@127.0.0.1:1/db?sslmode=disable", pgclient.WithMaxConns(1), pgclient.WithTimeout(500*time.Millisecond)))(t)
 	defer client.Close()
 	_, err := client.Version(t.Context())
 	e := wantKind(t, err, pgclient.ErrUnavailable)
