@@ -142,8 +142,10 @@ func TestHit(t *testing.T) {
 			"BlankSubject": {pgclient.HitParams{Limit: "api", Subject: " ", MaxHits: pgclient.N(1), Per: pgclient.D(time.Hour)}, pgclient.ErrInvalidArgument, "PGL01"},
 			"NoSubject":    {pgclient.HitParams{Limit: "api", MaxHits: pgclient.N(1), Per: pgclient.D(time.Hour)}, pgclient.ErrInvalidArgument, "PGL01"},
 			"LongSubject":  {pgclient.HitParams{Limit: "api", Subject: strings.Repeat("x", 2000), MaxHits: pgclient.N(1), Per: pgclient.D(time.Hour)}, pgclient.ErrInvalidArgument, "PGL01"},
-			"NoSuchAlgorithm": {pgclient.HitParams{Limit: "api", Subject: "u1", MaxHits: pgclient.N(1), Per: pgclient.D(time.Hour), Algorithm: "dice"},
-				pgclient.ErrInvalidArgument, "PGL01"},
+			"NoSuchAlgorithm": {
+				pgclient.HitParams{Limit: "api", Subject: "u1", MaxHits: pgclient.N(1), Per: pgclient.D(time.Hour), Algorithm: "dice"},
+				pgclient.ErrInvalidArgument, "PGL01",
+			},
 		} {
 			for verb, call := range map[string]func() (pgclient.Decision, error){
 				"hit":  func() (pgclient.Decision, error) { return db.app.Hit(ctx, tt.p) },

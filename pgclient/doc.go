@@ -37,7 +37,9 @@
 //
 // A call takes one network round trip on a connection that has made the same call before; the first one prepares. After
 // an error the transaction is rolled back, which takes another, and pgx prepares anew. In a pool's default settings a
-// connection that was idle for more than a second is pinged before it is used.
+// connection that was idle for more than a second is pinged before it is used. The connection of a call that the client
+// had to give up on, as the server did not even answer that it is too late, is closed; pgx waits up to 15 seconds for
+// the server's goodbye, and the pool counts it until then.
 //
 // All query exec modes of pgx work. With describe_exec a call takes two round trips. PgBouncer in transaction mode works
 // with cache_describe, describe_exec, exec and simple_protocol; with the default, cache_statement, it needs version 1.21
