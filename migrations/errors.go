@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -70,33 +71,39 @@ func explain(conn *pgx.Conn, err error) error {
 			err: errors.Join(sentinel, err),
 		}
 	case "42501": // insufficient_privilege
-		return &Error{
-			Code: pgErr.Code, Message: pgErr.Message,
-			Detail: "The installer needs CREATE on the database, and CREATEROLE unless the roles pglimit_* " +
-				"exist and it is a member of pglimit_system.",
-			Hint: grantHint(conn, pgErr.Message),
-			err:  errors.Join(ErrNotPrivileged, err),
-		}
+		e := &Error{Code: pgErr.Code, Message: pgErr.Message, err: errors.Join(ErrNotPrivileged, err)}
+		e.Detail, e.Hint = remedy(conn, pgErr.Message)
+		return e
 	}
 	return err
 }
 
-// grantHint says how an administrator gives what the server said was missing.
-func grantHint(conn *pgx.Conn, message string) string {
+// remedy says why the installer needs what it lacks, and how an administrator gives it.
+func remedy(conn *pgx.Conn, message string) (detail, hint string) {
 	login := pgx.Identifier{conn.Config().User}.Sanitize()
 	database := pgx.Identifier{conn.Config().Database}.Sanitize()
 	switch {
 	case strings.Contains(message, "for database"):
-		return "as the owner of the database: grant create on database " + database + " to " + login
+		return "The installer creates the schema pglimit.",
+			"as the owner of the database: grant create on database " + database + " to " + login
 	case strings.Contains(message, "create role"):
-		return "as an administrator: alter role " + login + " createrole"
+		return "The roles pglimit_* do not exist yet, and the installer creates them.",
+			"as an administrator: alter role " + login + " createrole"
+	case strings.Contains(message, `role "pglimit_system"`):
+		options := " with inherit false, set true"
+		if major, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), "."); major == "15" {
+			options = ""
+		}
+		return "Everything of pglimit belongs to pglimit_system, and only its members can change it.",
+			"as who installed pglimit first, or an administrator: grant pglimit_system to " + login + options
+	case strings.HasPrefix(message, "must be owner of "):
+		return "Everything of pglimit belongs to pglimit_system; somebody gave this away.",
+			"as a superuser give it back: alter " + strings.TrimPrefix(message, "must be owner of ") + " owner to pglimit_system"
 	}
-	options := " with inherit false, set true"
-	if major, _, _ := strings.Cut(conn.PgConn().ParameterStatus("server_version"), "."); major == "15" {
-		options = ""
-	}
-	return "as who installed pglimit first, or an administrator: grant pglimit_system to " + login + options
+	return "", ""
 }
+
+var ourRole = regexp.MustCompile(`^role "pglimit_(system|app|operator|monitor)" `)
 
 // lostRace tells the errors that mean somebody else was at it at the same time, and that trying again
 // is the answer. Roles and memberships are shared by all databases of a server while the installer's
@@ -110,9 +117,9 @@ func lostRace(err error) bool {
 	case "55P03", // lock_not_available: the lock_timeout of a step
 		"40P01": // deadlock_detected
 		return true
-	case "42710", // duplicate_object: a role or membership that was not there a moment ago
+	case "42710", // duplicate_object: a role that was not there a moment ago
 		"42704": // undefined_object: a role dropped a moment ago
-		return strings.Contains(pgErr.Message, "role")
+		return ourRole.MatchString(pgErr.Message)
 	case "23505": // unique_violation, in a shared catalog
 		return pgErr.SchemaName == "pg_catalog"
 	case "XX000": // internal_error, the only sign of a lost race in a shared catalog

@@ -178,6 +178,7 @@ func TestLostRace(t *testing.T) {
 		{pgconn.PgError{Code: "23505", SchemaName: "pg_catalog"}, true},
 		{pgconn.PgError{Code: "23505", SchemaName: "pglimit"}, false},
 		{pgconn.PgError{Code: "42704", Message: `role "pglimit_app" does not exist`}, true},
+		{pgconn.PgError{Code: "42704", Message: `role "pglimit_opertor" does not exist`}, false},
 		{pgconn.PgError{Code: "42704", Message: `type "x" does not exist`}, false},
 		{pgconn.PgError{Code: "42501"}, false},
 	} {

@@ -253,3 +253,20 @@ func TestDeltaWaitsForNobody(t *testing.T) {
 	must(t, dump.Commit(t.Context()))
 	must(t, <-done)
 }
+
+// TestTern: the version table, the files and the lock are tern's own, so that tern can take over.
+func TestTern(t *testing.T) {
+	t.Parallel()
+	conn := dbtest.New(t).Conn("pglimit_system")
+	_, err := conn.Exec(t.Context(), "set role pglimit_system")
+	must(t, err)
+	m, err := migrate.NewMigrator(t.Context(), conn, "pglimit.schema_version")
+	must(t, err)
+	must(t, m.LoadMigrations(migrations.FS()))
+	version, err := m.GetCurrentVersion(t.Context())
+	must(t, err)
+	if int(version) != len(m.Migrations) {
+		t.Errorf("tern sees version %d of %d", version, len(m.Migrations))
+	}
+	must(t, m.Migrate(t.Context()))
+}
