@@ -1,0 +1,406 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/tern/v2/migrate"
+
+	"github.com/pglimit/pglimit/migrations"
+	"github.com/pglimit/pglimit/pgclient"
+)
+
+// done fails the test unless exactly these calls changed something.
+func (b *testBundle) done(t *testing.T, want ...string) {
+	t.Helper()
+	var got []string
+	for _, call := range b.client.calls {
+		if !strings.HasPrefix(call, "list_") {
+			got = append(got, call)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("calls %q, want %q", got, want)
+	}
+}
+
+func TestPermitRelease(t *testing.T) {
+	t.Parallel()
+	t.Run("AsksWithWhatIsAtStake", func(t *testing.T) {
+		t.Parallel()
+		b := setup(true)
+		b.client.permits = permitsOf(2)
+		b.client.released = map[int64]pgclient.Reason{1: pgclient.ReasonReleased}
+		b.in.WriteString("y\n")
+		b.want(t, b.run("permit", "release", "1"), exitOK,
+			"Released permit 1 (export, held by \"u1\").\n",
+			"  permit 1: export, held by \"u1\", live\nRelease 1 permit? Work that still runs is not stopped. [y/N] ")
+		b.done(t, `release_permit 1 ""`)
+	})
+	t.Run("NoIsNo", func(t *testing.T) {
+		t.Parallel()
+		for _, answer := range []string{"n\n", "\n", "", "yep\n"} {
+			b := setup(true)
+			b.client.permits = permitsOf(1)
+			b.in.WriteString(answer)
+			if code := b.run("permit", "release", "1"); code != exitUsage || !strings.Contains(b.errOut.String(), "cancelled, nothing was changed") {
+				t.Errorf("%q: exit code %d, %s", answer, code, b.errOut)
+			}
+			b.done(t)
+		}
+	})
+	t.Run("ByHolderInAPipe", func(t *testing.T) {
+		t.Parallel()
+		b := setup(false)
+		b.client.permits = permitsOf(3)
+		b.client.permits[2].Holder = "u1"
+		b.client.released = map[int64]pgclient.Reason{1: pgclient.ReasonReleased} // 3 ended meanwhile
+		b.want(t, b.run("permit", "release", "--holder", "u1", "--yes"), exitOK, "1\ttrue\treleased\n3\tfalse\tunknown\n", "")
+		b.done(t, `release_permit 1 "u1"`, `release_permit 3 "u1"`)
+	})
+	t.Run("AnIdThatIsNotThereFails", func(t *testing.T) {
+		t.Parallel()
+		b := setup(false)
+		b.client.permits = permitsOf(1)
+		b.client.released = map[int64]pgclient.Reason{1: pgclient.ReasonLapsed}
+		b.want(t, b.run("permit", "release", "1", "9", "--yes", "-o", "jsonl"), exitError,
+			`{"permit_id":1,"released":false,"reason":"lapsed"}`+"\n"+`{"permit_id":9,"released":false,"reason":"unknown"}`+"\n",
+			"limitctl permit release: 1 permit of 2 not released\nHINT: limitctl permit list shows the live ones and their holders\n")
+	})
+	t.Run("DryRunChangesNothing", func(t *testing.T) {
+		t.Parallel()
+		b := setup(false)
+		b.client.permits = permitsOf(3)
+		b.client.permits[1].State = "lapsed"
+		b.want(t, b.run("permit", "release", "1", "2", "3", "9", "--holder", "u1", "--dry-run"), exitOK,
+			"Would release permit 1 (export, held by \"u1\").\n",
+			"Permit 2 has lapsed already.\nPermit 3 is another holder's.\nPermit 9 is not there.\n")
+		b.done(t)
+	})
+	t.Run("NothingFound", func(t *testing.T) {
+		t.Parallel()
+		b := setup(false)
+		b.want(t, b.run("permit", "release", "--holder", "nobody", "--yes"), exitOK, "", "No live permits found, nothing to release.\n")
+	})
+}
+
+func TestPermitShowOfNone(t *testing.T) {
+	t.Parallel()
+	b := setup(false)
+	b.client.permits = permitsOf(3)
+	b.want(t, b.run("permit", "show", "17"), exitError, "", "limitctl permit show: there is no permit 17\n"+
+		"DETAIL: It was released, purged, lost in a crash of the database, or never granted.\nHINT: limitctl permit list --include-lapsed\n")
+}
+
+func TestCounterShow(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.client.decision = pgclient.Decision{Quota: 5, RetryAfter: 90 * time.Second, Reason: pgclient.ReasonLimit}
+	b.client.counters = []pgclient.CounterRow{{Limit: "login", Subject: "bob", Used: 5, State: "open", WindowStart: testNow.Add(-time.Minute), ResetAt: testNow.Add(90 * time.Second)}}
+	b.want(t, b.run("counter", "show", "login", "bob", "--color", "never"), exitOK, `tenant:
+limit name:    login
+subject:       bob
+allowed:       - false
+used:          5
+quota:         5
+remaining:     0
+retry after:   1m30s
+window start:  2026-11-30T11:59:00Z (1m ago)
+reset at:      2026-11-30T12:01:30Z (in 1m)
+`, "")
+}
+
+func TestCounterForget(t *testing.T) {
+	t.Parallel()
+	b := setup(false)
+	b.client.counters = []pgclient.CounterRow{{Limit: "login", Subject: "bob", Used: 5, State: "open", ResetAt: testNow}}
+	b.want(t, b.run("counter", "forget", "login", "bob", "eve", "--dry-run"), exitOK, "Would forget \"bob\": 5 used, until 2026-11-30T12:00:00Z.\n", "")
+	b.done(t)
+	b.out.Reset()
+	b.want(t, b.run("counter", "forget", "login", "bob", "eve", "--yes"), exitOK, "\tlogin\tbob\ttrue\n\tlogin\teve\tfalse\n", "")
+	b.done(t, `forget login bob ""`, `forget login eve ""`)
+}
+
+func TestLimitSetKeepsWhatIsNotNamed(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.client.limits = []pgclient.LimitRow{{
+		Limit: "api", MaxHits: 100, Per: time.Minute, Algorithm: "fixed_window", Durable: true, Mode: "enforce", OnOutage: "refuse",
+	}}
+	b.want(t, b.run("limit", "set", "api", "--max-hits", "50"), exitOK, "Changed limit api to 50 hits per 1m (was 100 per 1m).\n", "")
+	b.done(t, `set_limit {"Limit":"api","MaxHits":50,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Durable":true,"Mode":"enforce","OnOutage":"refuse","Tenant":""}`)
+}
+
+func TestLimitSetOfANewOne(t *testing.T) {
+	t.Parallel()
+	b := setup(false)
+	// The common row is not what a tenant's own begins with.
+	b.client.limits = []pgclient.LimitRow{{Limit: "api", MaxHits: 100, Per: time.Minute}}
+	b.want(t, b.run("limit", "set", "api", "--tenant", "acme", "--max-hits", "5"), exitUsage, "",
+		"limitctl limit set: limit \"api\" of tenant \"acme\" is new, so it needs --max-hits and --per\nHINT: limitctl limit set api --max-hits 100 --per 1m\n")
+	b.errOut.Reset()
+	b.want(t, b.run("limit", "set", "api", "--tenant", "acme", "--max-hits", "5", "--per", "1h", "-o", "csv", "--dry-run"), exitOK,
+		"tenant,limit_name,max_hits,per,algorithm,burst,durable,mode,on_outage,limit_version\nacme,api,5,1h,fixed_window,,false,enforce,allow,\n", "")
+	b.done(t)
+}
+
+func TestEndpointSet(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.client.endpoints = []pgclient.EndpointRow{{Endpoint: "export", HolderCap: pgclient.N(2), EndpointCap: pgclient.N(8), Mode: "enforce", OnOutage: "allow"}}
+	b.want(t, b.run("endpoint", "set", "export", "--endpoint-cap", "none", "--time-bound", "30s"), exitOK,
+		"Changed endpoint export to 2 a holder, 30s (was 2 a holder, 8 in all).\n", "")
+	b.done(t, `set_endpoint {"Endpoint":"export","EndpointCap":null,"HolderCap":2,"Mode":"enforce","OnOutage":"allow","OutsideInstallation":true,"RowCap":null,"TimeBound":30000000000,"Tenant":""}`)
+}
+
+func TestDrop(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.env["NO_COLOR"] = "1"
+	b.client.limits = []pgclient.LimitRow{{Limit: "api", Tenant: "acme", MaxHits: 1, Per: time.Hour}}
+	b.want(t, b.run("limit", "drop", "api", "--yes"), exitError, "", "limitctl limit drop: there is no limit \"api\"\n"+
+		"DETAIL: Tenants that have one: \"acme\"\nHINT: name the tenant: --tenant acme\n")
+	b.errOut.Reset()
+	b.in.WriteString("yes\n")
+	b.want(t, b.run("limit", "drop", "api", "--tenant", "acme"), exitOK, "Dropped limit api of tenant \"acme\".\n",
+		"Drop limit api of tenant \"acme\", 1 hit per 1h? [y/N] ")
+	b.done(t, `drop_limit api "acme"`)
+}
+
+func TestInstallation(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.client.installation = pgclient.Installation{InstallationCap: 25, Epoch: 1000, PurgeAfter: day}
+	b.want(t, b.run("installation", "set-cap", "10"), exitOK, "Changed the cap of the installation from 25 to 10.\n", "")
+	b.out.Reset()
+	b.want(t, b.run("installation", "set-purge-after", "12h", "--dry-run"), exitOK, "Would change the time before a purge from 1d to 12h.\n", "")
+	b.out.Reset()
+	b.in.WriteString("y\n")
+	b.want(t, b.run("installation", "raise-epoch", "-o", "jsonl"), exitOK, `{"epoch":1001,"before":1000}`+"\n",
+		"The epoch is 1000 since the installation. Raise it? That cannot be taken back. [y/N] ")
+	b.done(t, "set_installation_cap 10", "raise_epoch")
+}
+
+func TestPurgeRun(t *testing.T) {
+	t.Parallel()
+	purges := func() []pgclient.PurgeResult {
+		return []pgclient.PurgeResult{{PermitsPurged: 1, CountersPurged: 9, More: true}, {CountersPurged: 3}}
+	}
+	t.Run("OneBatch", func(t *testing.T) {
+		t.Parallel()
+		b := setup(true)
+		b.client.purges = purges()
+		b.want(t, b.run("purge", "run", "--batch", "10"), exitOK, "Purged 1 permit and 9 counters. There may be more; --all goes on until there is none.\n", "")
+		b.done(t, "purge 10")
+	})
+	t.Run("All", func(t *testing.T) {
+		t.Parallel()
+		b := setup(false)
+		b.client.purges = purges()
+		b.want(t, b.run("purge", "run", "--all", "-o", "jsonl"), exitOK, `{"permits_purged":1,"counters_purged":12,"more":false}`+"\n", "")
+		b.done(t, "purge 1000", "purge 1000")
+	})
+	t.Run("Every", func(t *testing.T) {
+		t.Parallel()
+		b := setup(false)
+		b.client.purges = purges()
+		ctx, cancel := context.WithCancel(t.Context())
+		b.IO.Out = writerFunc(func(p []byte) (int, error) {
+			defer cancel() // the first line of the log
+			return b.out.Write(p)
+		})
+		code := run(ctx, b.Factory, []string{"purge", "run", "--every", "1h", "-o", "json"})
+		b.want(t, code, exitOK, `{"at":"2026-11-30T12:00:00.000000Z","permits_purged":1,"counters_purged":12}`+"\n", "")
+	})
+}
+
+func TestSchemaStatus(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		status migrations.Status
+		code   int
+		state  string
+		errOut string
+	}{
+		"Current": {migrations.Status{Installed: true, SchemaVersion: 1, WantSchemaVersion: 1, CodeHash: "a", WantCodeHash: "a", CodeVersion: "0.1.0", WantCodeVersion: "0.1.0"}, exitOK, "current", ""},
+		"Missing": {migrations.Status{WantSchemaVersion: 1, WantCodeHash: "a", WantCodeVersion: "0.1.0"}, exitSchema, "not installed", "HINT: limitctl schema up installs it\n"},
+		"Pending": {migrations.Status{Installed: true, SchemaVersion: 1, WantSchemaVersion: 2, CodeHash: "a", WantCodeHash: "a", CodeVersion: "0.1.0", WantCodeVersion: "0.1.0"}, exitSchema, "pending", "HINT: limitctl schema up brings it up to date\n"},
+		"Newer":   {migrations.Status{Installed: true, SchemaVersion: 2, WantSchemaVersion: 1, CodeHash: "b", WantCodeHash: "a", CodeVersion: "0.2.0", WantCodeVersion: "0.1.0"}, exitOK, "newer", ""},
+		"Drifted": {migrations.Status{Installed: true, SchemaVersion: 1, WantSchemaVersion: 1, CodeHash: "a", WantCodeHash: "a", CodeVersion: "0.1.0", WantCodeVersion: "0.1.0", Drift: []string{"function x differs"}}, exitSchema, "drifted", "HINT: limitctl schema up --reapply puts functions, policies and grants back; tables it leaves as they are\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(false)
+			b.migrator.status = tt.status
+			code := b.run("schema", "status")
+			if !strings.HasPrefix(b.out.String(), "state\t"+tt.state+"\ndatabase\tapp\n") {
+				t.Errorf("%s", b.out)
+			}
+			b.out.Reset()
+			b.want(t, code, tt.code, "", tt.errOut)
+		})
+	}
+}
+
+func TestSchemaUp(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.migrator.up = migrations.Result{CodeApplied: true, CodeTo: "0.1.0", SchemaTo: 1, Applied: []string{"001_init.sql"}}
+	b.want(t, b.run("schema", "up"), exitOK, "Installed pglimit 0.1.0 in database \"app\".\nMigrations: 001_init.sql\n", "")
+	b.out.Reset()
+	b.want(t, b.run("schema", "up", "--dry-run"), exitOK, "Would install pglimit  in database \"app\".\n", "")
+	if len(b.migrator.calls) != 1 {
+		t.Error("--dry-run installed something")
+	}
+}
+
+func TestSchemaUpShowsWhereAMigrationFails(t *testing.T) {
+	t.Parallel()
+	b := setup(false)
+	b.migrator.err = migrate.MigrationPgError{
+		MigrationName: "002_add.sql",
+		Sql:           "select 1;\nselect nope;\n",
+		PgError:       &pgconn.PgError{Severity: "ERROR", Code: "42703", Message: `column "nope" does not exist`, Position: 18},
+	}
+	b.want(t, b.run("schema", "up"), exitSchema, "", `limitctl schema up: 002_add.sql: column "nope" does not exist (SQLSTATE 42703)
+DETAIL: LINE 2: select nope;
+                 ^
+HINT: limitctl schema status tells what is installed in this database, limitctl schema up installs pglimit or brings it up to date
+`)
+}
+
+func TestSchemaDrop(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.migrator.status = migrations.Status{Installed: true, CodeVersion: "0.1.0"}
+	b.in.WriteString("yes\n")
+	b.want(t, b.run("schema", "drop"), exitUsage, "", "Drop schema pglimit (0.1.0) with everything in it from database \"app\" at db.example.com:5432? That cannot be taken back.\n"+
+		"Type app to go on: \x1b[31mlimitctl schema drop:\x1b[0m cancelled, nothing was changed\n")
+	b.errOut.Reset()
+	b.in.WriteString("app\n")
+	b.migrator.drop = migrations.DropResult{Schema: true, Roles: []string{"pglimit_app"}, Kept: []migrations.KeptRole{{Name: "pglimit_system", Reason: "2 objects in database other"}}}
+	if code := b.run("schema", "drop"); code != exitOK {
+		t.Errorf("exit code %d: %s", code, b.errOut)
+	}
+	if want := "Dropped schema pglimit from database \"app\".\nDropped roles: pglimit_app\nKept role pglimit_system: 2 objects in database other\n"; b.out.String() != want {
+		t.Errorf("%s, want %s", b.out, want)
+	}
+}
+
+func TestVersionAndRender(t *testing.T) {
+	t.Parallel()
+	b := setup(false)
+	b.want(t, b.run("version"), exitOK, "limitctl 0.1.0 (abcdef123456)\n", "")
+	b.out.Reset()
+	b.want(t, b.run("version", "--server", "-o", "jsonl"), exitOK, `{"version":"0.1.0","commit":"abcdef123456","go_version":"go1.25.0","server_version":"0.1.0"}`+"\n", "")
+	b.out.Reset()
+	b.want(t, b.run("schema", "render"), exitOK, "-- rendered\n", "")
+}
+
+func TestErrorsOfTheServer(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		err  pgconn.PgError
+		code int
+		want string
+	}{
+		"All": {
+			pgconn.PgError{Code: "PGL01", Message: "cap must not be negative", Detail: "A cap is 0 or more.", Hint: "pass 0 to close it"},
+			exitUsage,
+			"limitctl limit list: cap must not be negative (SQLSTATE PGL01)\nDETAIL: A cap is 0 or more.\nHINT: pass 0 to close it\n",
+		},
+		"NotPermitted": {
+			pgconn.PgError{Code: "42501", Message: "permission denied for schema pglimit"},
+			exitConnect,
+			"limitctl limit list: permission denied for schema pglimit (SQLSTATE 42501)\nHINT: grant the login a role of pglimit: " +
+				"pglimit_monitor for reading, pglimit_operator for everything else, the owner of the database for schema\n",
+		},
+		"NotInstalled": {
+			pgconn.PgError{Code: "3F000", Message: `schema "pglimit" does not exist`},
+			exitSchema,
+			"limitctl limit list: schema \"pglimit\" does not exist (SQLSTATE 3F000)\nHINT: limitctl schema status tells what is installed in this database, " +
+				"limitctl schema up installs pglimit or brings it up to date\n",
+		},
+		"Standby": {
+			pgconn.PgError{Code: "PGL03", Message: "this is a standby"},
+			exitError,
+			"limitctl limit list: this is a standby (SQLSTATE PGL03)\nHINT: is this a standby? limitctl needs the primary: name several hosts with target_session_attrs=primary\n",
+		},
+		"Escapes": {
+			pgconn.PgError{Code: "XX000", Message: "bad \x1b[2Jname\nnext line"},
+			exitError,
+			"limitctl limit list: bad \\u001b[2Jname\n  next line (SQLSTATE XX000)\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(false)
+			b.client.err = &tt.err
+			b.want(t, b.run("limit", "list", "-o", "json"), tt.code, "", tt.want)
+			if !b.client.closed {
+				t.Error("the connection was left open")
+			}
+		})
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	b := setup(false)
+	b.client.err = context.Canceled
+	b.want(t, b.run("limit", "list"), exitInterrupted, "", "limitctl limit list: interrupted\n")
+}
+
+// A call that is under way does not end with its context; who presses ctrl-c does not wait for it.
+func TestInterruptedInACall(t *testing.T) {
+	t.Parallel()
+	b := setup(false)
+	ctx, cancel := context.WithCancel(t.Context())
+	release := make(chan struct{})
+	defer close(release)
+	b.Factory.Client = func(context.Context) (Client, error) {
+		cancel()
+		<-release
+		return nil, errors.New("too late")
+	}
+	b.want(t, run(ctx, b.Factory, []string{"limit", "list"}), exitInterrupted, "",
+		"limitctl: interrupted; a change that was under way may still have been made\n")
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	b := setup(false)
+	b.client.limits = []pgclient.LimitRow{{Limit: "api", MaxHits: 9, Per: time.Minute}, {Limit: "login", MaxHits: 5, Per: time.Hour}}
+	b.client.endpoints = []pgclient.EndpointRow{{Endpoint: "export"}, {Endpoint: "export", Tenant: "acme"}}
+	b.client.permits = permitsOf(1)
+	for args, want := range map[string]string{
+		"limit show lo":              "login\t5 per 1h\n:4\n",
+		"limit show api ":            ":4\n",
+		"counter list ":              "api\t9 per 1m\nlogin\t5 per 1h\n:4\n",
+		"permit list --endpoint ":    "export\n:4\n",
+		"permit release ":            "1\texport, held by u1\n:4\n",
+		"limit set api --on-outage ": "allow\nrefuse\n:4\n",
+	} {
+		b.out.Reset()
+		typed := strings.Split(args, " ")
+		if code := b.run(append([]string{"__complete"}, typed...)...); code != exitOK || b.out.String() != want {
+			t.Errorf("%s: exit code %d\n%s, want\n%s", args, code, b.out, want)
+		}
+	}
+}
+
+func TestCompletionIsQuickAndQuiet(t *testing.T) {
+	t.Parallel()
+	b := setup(false)
+	release := make(chan struct{})
+	defer close(release)
+	b.Factory.Client = func(context.Context) (Client, error) { <-release; return nil, errors.New("too late") }
+	if code := b.run("__complete", "limit", "show", ""); code != exitOK || b.out.String() != ":4\n" {
+		t.Errorf("exit code %d: %s", code, b.out)
+	}
+}

@@ -1,0 +1,412 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/pglimit/pgclient"
+)
+
+var endpointView = view[pgclient.EndpointRow]{
+	noun: "endpoint",
+	columns: []column[pgclient.EndpointRow]{
+		{name: "tenant", value: func(r pgclient.EndpointRow) any { return r.Tenant }, show: ifAny},
+		{name: "endpoint", value: func(r pgclient.EndpointRow) any { return r.Endpoint }},
+		{name: "holder_cap", value: func(r pgclient.EndpointRow) any { return r.HolderCap }},
+		{name: "endpoint_cap", value: func(r pgclient.EndpointRow) any { return r.EndpointCap }},
+		{name: "time_bound", value: func(r pgclient.EndpointRow) any { return r.TimeBound }},
+		{name: "row_cap", value: func(r pgclient.EndpointRow) any { return r.RowCap }},
+		{name: "in_installation", value: func(r pgclient.EndpointRow) any { return r.InInstallation }, show: wide},
+		{name: "mode", value: func(r pgclient.EndpointRow) any { return string(r.Mode) }},
+		{name: "on_outage", value: func(r pgclient.EndpointRow) any { return string(r.OnOutage) }},
+		{name: "limit_version", head: "VERSION", value: func(r pgclient.EndpointRow) any { return r.LimitVersion }, show: wide},
+		{name: "updated_at", head: "UPDATED", value: func(r pgclient.EndpointRow) any { return r.UpdatedAt }},
+		{name: "updated_by", value: func(r pgclient.EndpointRow) any { return r.UpdatedBy }, show: wide},
+	},
+	name: func(r pgclient.EndpointRow) string { return r.Endpoint },
+}
+
+func newEndpointCmd(f *Factory) *cobra.Command {
+	cmd := nounCmd("endpoint", "Show and change endpoints", `
+An endpoint is a heavy operation and how much of it may run at once: for each holder, over all holders,
+and counted in the cap of the installation or not. A row of the empty tenant is for every tenant that
+has no row of its own. Changes take effect with the next claim.`)
+	cmd.AddCommand(newEndpointListCmd(f, nil), newEndpointShowCmd(f, nil), newEndpointSetCmd(f, nil), newEndpointDropCmd(f, nil))
+	return cmd
+}
+
+type endpointListOptions struct {
+	Client func(context.Context) (Client, error)
+	IO     *IOStreams
+	Now    func() time.Time
+
+	Endpoint string
+	Tenant   *string
+	listOptions
+}
+
+func newEndpointListCmd(f *Factory, runF func(context.Context, *endpointListOptions) error) *cobra.Command {
+	o := &endpointListOptions{Client: f.Client, IO: f.IO, Now: f.Now}
+	cmd := &cobra.Command{
+		Use:     "list [<endpoint>] [flags]",
+		Aliases: []string{"ls"},
+		Short:   "List endpoints, or the rows that tenants have for one",
+		Long:    "List endpoints. With a name, list the rows of that endpoint: the common one, and those of tenants.",
+		Example: `  limitctl endpoint list -o wide
+
+  # Which have no cap for a single holder?
+  limitctl endpoint list --limit 0 -o jsonl | jq -r 'select(.holder_cap == null).endpoint'`,
+		Args:              maxArgs(1),
+		ValidArgsFunction: completeArgs(f, 1, endpointNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				o.Endpoint = args[0]
+			}
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return endpointListRun(cmd.Context(), o)
+		},
+	}
+	tenantFilterVar(cmd.Flags(), &o.Tenant)
+	listFlags(cmd, &o.listOptions, endpointView)
+	return cmd
+}
+
+func endpointListRun(ctx context.Context, o *endpointListOptions) error {
+	client, err := o.Client(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return lister[pgclient.EndpointRow]{
+		command: "endpoint list",
+		fetch: func(ctx context.Context, last *pgclient.EndpointRow, n int) ([]pgclient.EndpointRow, error) {
+			p := pgclient.ListEndpointsParams{Endpoint: o.Endpoint, MaxRows: n, Tenant: o.Tenant}
+			if last != nil {
+				p.After = last.Cursor
+			}
+			return client.ListEndpoints(ctx, p)
+		},
+		now:     o.Now,
+		options: o.listOptions,
+		streams: o.IO,
+		view:    endpointView,
+	}.run(ctx)
+}
+
+type endpointShowOptions struct {
+	Client func(context.Context) (Client, error)
+	IO     *IOStreams
+	Now    func() time.Time
+
+	Endpoint string
+	Format   string
+	Tenant   string
+}
+
+func newEndpointShowCmd(f *Factory, runF func(context.Context, *endpointShowOptions) error) *cobra.Command {
+	o := &endpointShowOptions{Client: f.Client, IO: f.IO, Now: f.Now}
+	cmd := &cobra.Command{
+		Use:   "show <endpoint> [flags]",
+		Short: "Show one endpoint",
+		Long:  "Show the row of an endpoint: the common one, or with --tenant the tenant's own.",
+		Example: `  limitctl endpoint show export
+
+  limitctl endpoint show export --tenant acme -o yaml`,
+		Args:              exactArgs("<endpoint>"),
+		ValidArgsFunction: completeArgs(f, 1, endpointNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Endpoint = args[0]
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return endpointShowRun(cmd.Context(), o)
+		},
+	}
+	tenantVar(cmd.Flags(), &o.Tenant)
+	outputVar(cmd, &o.Format, endpointView)
+	return cmd
+}
+
+func endpointShowRun(ctx context.Context, o *endpointShowOptions) error {
+	client, err := o.Client(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	row, err := findEndpoint(ctx, client, o.Endpoint, o.Tenant)
+	if err != nil {
+		return err
+	}
+	if row == nil {
+		return noEndpoint(ctx, client, o.Endpoint, o.Tenant)
+	}
+	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, endpointView, *row)
+}
+
+// findEndpoint returns nil when the tenant has no such row.
+func findEndpoint(ctx context.Context, client Client, name, tenant string) (*pgclient.EndpointRow, error) {
+	if name == "" {
+		return nil, blankName() // as a filter it would mean any
+	}
+	rows, err := client.ListEndpoints(ctx, pgclient.ListEndpointsParams{Endpoint: name, MaxRows: 1, Tenant: &tenant})
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return &rows[0], nil
+}
+
+// noEndpoint says that there is no such row, and which tenants have one.
+func noEndpoint(ctx context.Context, client Client, name, tenant string) error {
+	p := &problem{
+		message: "there is no endpoint " + quote(name) + ofTenant(tenant),
+		hint:    "limitctl endpoint list shows what there is, limitctl endpoint set " + name + " --holder-cap 2 makes it",
+	}
+	rows, err := client.ListEndpoints(ctx, pgclient.ListEndpointsParams{Endpoint: name, MaxRows: 5})
+	if err != nil || len(rows) == 0 {
+		return p
+	}
+	tenants := make([]string, 0, len(rows))
+	for _, r := range rows {
+		tenants = append(tenants, quote(r.Tenant))
+	}
+	p.detail = "Tenants that have one: " + strings.Join(tenants, ", ")
+	p.hint = "name the tenant: --tenant " + rows[0].Tenant
+	if rows[0].Tenant == "" {
+		p.hint = "leave --tenant out for the common one"
+	}
+	return p
+}
+
+type endpointSetOptions struct {
+	Client func(context.Context) (Client, error)
+	IO     *IOStreams
+	Now    func() time.Time
+
+	DryRun         bool
+	Endpoint       string
+	EndpointCap    change[int64]
+	Format         string
+	HolderCap      change[int64]
+	InInstallation *bool
+	Mode           string // "" for the words: as it is
+	OnOutage       string
+	RowCap         change[int64]
+	Tenant         string
+	TimeBound      change[time.Duration]
+}
+
+// endpointSet is the answer of set_endpoint.
+type endpointSet struct {
+	before   *pgclient.EndpointRow // nil: it is new
+	endpoint pgclient.SetEndpointParams
+	version  *int64 // the new one; nil for --dry-run
+}
+
+var endpointSetView = view[endpointSet]{
+	noun: "endpoint",
+	columns: []column[endpointSet]{
+		{name: "tenant", value: func(r endpointSet) any { return r.endpoint.Tenant }},
+		{name: "endpoint", value: func(r endpointSet) any { return r.endpoint.Endpoint }},
+		{name: "holder_cap", value: func(r endpointSet) any { return r.endpoint.HolderCap }},
+		{name: "endpoint_cap", value: func(r endpointSet) any { return r.endpoint.EndpointCap }},
+		{name: "time_bound", value: func(r endpointSet) any { return r.endpoint.TimeBound }},
+		{name: "row_cap", value: func(r endpointSet) any { return r.endpoint.RowCap }},
+		{name: "in_installation", value: func(r endpointSet) any { return !r.endpoint.OutsideInstallation }},
+		{name: "mode", value: func(r endpointSet) any { return string(r.endpoint.Mode) }},
+		{name: "on_outage", value: func(r endpointSet) any { return string(r.endpoint.OnOutage) }},
+		{name: "limit_version", value: func(r endpointSet) any { return r.version }},
+	},
+	name: func(r endpointSet) string { return r.endpoint.Endpoint },
+	sentence: func(r endpointSet) string {
+		what := fmt.Sprintf("endpoint %s%s", printable(r.endpoint.Endpoint), ofTenant(r.endpoint.Tenant))
+		is := caps(r.endpoint.HolderCap, r.endpoint.EndpointCap, r.endpoint.TimeBound, r.endpoint.RowCap)
+		var text string
+		switch {
+		case r.version == nil && r.before == nil:
+			text = "Would make " + what + ": " + is
+		case r.version == nil:
+			text = "Would change " + what + " to " + is
+		case r.before == nil:
+			text = "Made " + what + ": " + is
+		default:
+			text = "Changed " + what + " to " + is
+		}
+		if r.before != nil {
+			text += " (was " + caps(r.before.HolderCap, r.before.EndpointCap, r.before.TimeBound, r.before.RowCap) + ")"
+		}
+		return text + "."
+	},
+}
+
+// caps is "2 a holder, 8 in all, 30s, 10000 rows", with what there is.
+func caps(holder, endpoint *int64, bound *time.Duration, rows *int64) string {
+	var parts []string
+	if holder != nil {
+		parts = append(parts, strconv.FormatInt(*holder, 10)+" a holder")
+	}
+	if endpoint != nil {
+		parts = append(parts, strconv.FormatInt(*endpoint, 10)+" in all")
+	}
+	if bound != nil {
+		parts = append(parts, formatDuration(*bound))
+	}
+	if rows != nil {
+		parts = append(parts, strconv.FormatInt(*rows, 10)+" rows")
+	}
+	if len(parts) == 0 {
+		return "no caps"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func newEndpointSetCmd(f *Factory, runF func(context.Context, *endpointSetOptions) error) *cobra.Command {
+	o := &endpointSetOptions{Client: f.Client, IO: f.IO, Now: f.Now}
+	var inInstallation bool
+	cmd := &cobra.Command{
+		Use:   "set <endpoint> [flags]",
+		Short: "Make an endpoint, or change what the flags name",
+		Long: `Make an endpoint, or change what the flags name and keep the rest; none takes a cap or a bound away.
+
+A cap of 0 is closed: every claim is refused. Permits in use stay in use when a cap is lowered.`,
+		Example: `  # Two exports for each user, eight in all, thirty seconds each
+  limitctl endpoint set export --holder-cap 2 --endpoint-cap 8 --time-bound 30s
+
+  # Close it for now
+  limitctl endpoint set export --endpoint-cap 0`,
+		Args:              exactArgs("<endpoint>"),
+		ValidArgsFunction: completeArgs(f, 1, endpointNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Endpoint = args[0]
+			if cmd.Flags().Changed("in-installation") {
+				o.InInstallation = &inInstallation
+			}
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return endpointSetRun(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	numberOrNoneVar(flags, &o.HolderCap, "holder-cap", "permits in use by each holder")
+	numberOrNoneVar(flags, &o.EndpointCap, "endpoint-cap", "permits in use over all holders")
+	durationOrNoneVar(flags, &o.TimeBound, "time-bound", "how long the work may take; a lease is 30s more")
+	numberOrNoneVar(flags, &o.RowCap, "row-cap", "how many rows the work may produce")
+	flags.BoolVar(&inInstallation, "in-installation", true, "its permits count in the cap of the installation")
+	flags.StringVar(&o.Mode, "mode", "", modeHelp+" (default enforce)")
+	enumVar(cmd, flags, &o.OnOutage, "on-outage", "", "", onOutageHelp, "allow", "refuse")
+	tenantVar(flags, &o.Tenant)
+	flags.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	outputVar(cmd, &o.Format, endpointSetView)
+	return cmd
+}
+
+func endpointSetRun(ctx context.Context, o *endpointSetOptions) error {
+	client, err := o.Client(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	before, err := findEndpoint(ctx, client, o.Endpoint, o.Tenant)
+	if err != nil {
+		return err
+	}
+	set := pgclient.SetEndpointParams{Endpoint: o.Endpoint, Tenant: o.Tenant, Mode: pgclient.ModeEnforce, OnOutage: pgclient.OnOutageAllow}
+	if before != nil {
+		set.HolderCap, set.EndpointCap, set.TimeBound, set.RowCap = before.HolderCap, before.EndpointCap, before.TimeBound, before.RowCap
+		set.OutsideInstallation, set.Mode, set.OnOutage = !before.InInstallation, before.Mode, before.OnOutage
+	}
+	set.HolderCap = o.HolderCap.or(set.HolderCap)
+	set.EndpointCap = o.EndpointCap.or(set.EndpointCap)
+	set.TimeBound = o.TimeBound.or(set.TimeBound)
+	set.RowCap = o.RowCap.or(set.RowCap)
+	if o.InInstallation != nil {
+		set.OutsideInstallation = !*o.InInstallation
+	}
+	if o.Mode != "" {
+		set.Mode = pgclient.Mode(o.Mode)
+	}
+	if o.OnOutage != "" {
+		set.OnOutage = pgclient.OnOutage(o.OnOutage)
+	}
+
+	result := endpointSet{before: before, endpoint: set}
+	if !o.DryRun {
+		version, err := client.SetEndpoint(ctx, set)
+		if err != nil {
+			return err
+		}
+		result.version = &version
+	}
+	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, endpointSetView, result)
+}
+
+func newEndpointDropCmd(f *Factory, runF func(context.Context, *dropOptions) error) *cobra.Command {
+	o := &dropOptions{Client: f.Client, IO: f.IO, Now: f.Now}
+	v := dropView("endpoint", "endpoint")
+	cmd := &cobra.Command{
+		Use:   "drop <endpoint> [flags]",
+		Short: "Drop the row of an endpoint",
+		Long: `Drop the row of an endpoint: the common one, or with --tenant the tenant's own, who then has the common one
+again. Permits in use stay in use. Claims that give no cap themselves fail when no row is left.`,
+		Example: `  limitctl endpoint drop export --tenant acme
+
+  limitctl endpoint drop old_report --yes`,
+		Args:              exactArgs("<endpoint>"),
+		ValidArgsFunction: completeArgs(f, 1, endpointNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Name = args[0]
+			if err := o.consent.check(o.IO); err != nil {
+				return err
+			}
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return endpointDropRun(cmd.Context(), o, v)
+		},
+	}
+	tenantVar(cmd.Flags(), &o.Tenant)
+	o.consent.flags(cmd.Flags())
+	outputVar(cmd, &o.Format, v)
+	return cmd
+}
+
+func endpointDropRun(ctx context.Context, o *dropOptions, v view[dropped]) error {
+	client, err := o.Client(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	row, err := findEndpoint(ctx, client, o.Name, o.Tenant)
+	if err != nil {
+		return err
+	}
+	if row == nil {
+		return noEndpoint(ctx, client, o.Name, o.Tenant)
+	}
+	what := fmt.Sprintf("endpoint %s%s, %s", printable(o.Name), ofTenant(o.Tenant), caps(row.HolderCap, row.EndpointCap, row.TimeBound, row.RowCap))
+	if o.DryRun {
+		fmt.Fprintf(o.IO.Out, "Would drop %s.\n", what)
+		return nil
+	}
+	if err := o.ask(o.IO, "Drop "+what+"?"); err != nil {
+		return err
+	}
+	was, err := client.DropEndpoint(ctx, o.Name, o.Tenant)
+	if err != nil {
+		return err
+	}
+	if !was {
+		return noEndpoint(ctx, client, o.Name, o.Tenant) // somebody else was faster
+	}
+	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, v, dropped{dropped: was, name: o.Name, tenant: o.Tenant})
+}

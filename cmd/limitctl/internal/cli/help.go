@@ -1,0 +1,47 @@
+package cli
+
+import "github.com/spf13/pflag"
+
+type pflagFlag = pflag.Flag
+
+// ownFlag tells our own kinds of flag, whose errors are made for people.
+func ownFlag(v pflag.Value) bool {
+	switch v.(type) {
+	case durationFlag, optionalDuration, enumFlag, countFlag:
+		return true
+	}
+	switch v.Type() {
+	case "number|none", "duration|none":
+		return true
+	}
+	return false
+}
+
+// usageTemplate is cobra's without aliases, with examples first and the exit codes last.
+const usageTemplate = `{{if .HasExample}}Examples:
+{{.Example}}
+
+{{end}}Usage:
+  {{if .Runnable}}{{if not .HasAvailableSubCommands}}{{.UseLine}}{{else}}{{.CommandPath}} <command>{{end}}{{else}}{{.CommandPath}} <command>{{end}}{{if .HasAvailableSubCommands}}
+
+Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}}  {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
+
+Flags of every command:
+{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+
+Exit codes:
+  0    done, also when there was nothing to show
+  1    failed
+  2    mistake in what was typed, or the answer to a question was no
+  4    cannot connect, or not permitted
+  8    pglimit is missing in the database, out of date, or changed by hand
+  130  interrupted
+`
+
+const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{.UsageString}}`

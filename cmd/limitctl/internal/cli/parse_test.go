@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pglimit/pglimit/pgclient"
+)
+
+// parse runs a command up to the point where it would do something, and returns its options without
+// the functions and streams, which are not to be compared.
+func parse[O any](t *testing.T, tty bool, newCmd func(*Factory, func(context.Context, *O) error) *cobra.Command, args ...string) (*O, error) {
+	t.Helper()
+	b := setup(tty)
+	var got *O
+	cmd := newCmd(b.Factory, func(_ context.Context, o *O) error { got = o; return nil })
+	cmd.SetArgs(args)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetFlagErrorFunc(flagError)
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		return nil, err
+	}
+	v := reflect.ValueOf(got).Elem()
+	for _, name := range []string{"Build", "Client", "IO", "Migrator", "Now", "Render"} {
+		if f := v.FieldByName(name); f.IsValid() {
+			f.SetZero()
+		}
+	}
+	return got, nil
+}
+
+// parses is one case: what is typed and what it means, or why it means nothing.
+type parses[O any] struct {
+	args string
+	want O
+	err  string
+}
+
+func (tt parses[O]) check(t *testing.T, newCmd func(*Factory, func(context.Context, *O) error) *cobra.Command) {
+	t.Helper()
+	t.Run(tt.args, func(t *testing.T) {
+		t.Parallel()
+		var args []string
+		if tt.args != "" {
+			args = strings.Split(tt.args, " ")
+		}
+		got, err := parse(t, false, newCmd, args...)
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Fatalf("error %v, want %q", err, tt.err)
+			}
+			if p := explain(err); p.code != exitUsage || p.hint == "" {
+				t.Errorf("code %d, hint %q: want %d and a hint", p.code, p.hint, exitUsage)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(*got, tt.want) {
+			t.Errorf("got %+v\nwant %+v", *got, tt.want)
+		}
+	})
+}
+
+func all(limit int) listOptions { return listOptions{Interval: 2 * time.Second, Limit: limit} }
+
+func TestParsePermitList(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []parses[permitListOptions]{
+		{args: "", want: permitListOptions{listOptions: all(30)}},
+		{args: "--limit 0 --endpoint export --holder u1 --include-lapsed", want: permitListOptions{Endpoint: "export", Holder: "u1", IncludeLapsed: true, listOptions: all(0)}},
+		{args: "--tenant=", want: permitListOptions{Tenant: pgclient.S(""), listOptions: all(30)}},
+		{args: "-w --interval 500ms -o jsonl", want: permitListOptions{listOptions: listOptions{Format: "jsonl", Interval: 500 * time.Millisecond, Limit: 30, Watch: true}}},
+		{args: "-L -1", err: "cannot be negative"},
+		{args: "-L x", err: `--limit "x"`},
+		{args: "-o xml", err: "one of table, wide, json, jsonl, yaml, csv, name"},
+		{args: "-w -o yaml", err: "cannot be shown as yaml"},
+		{args: "-w --interval 1ms", err: "too short"},
+		{args: "--interval 1s", err: "goes with --watch"},
+		{args: "export", err: "too many arguments"},
+		{args: "--dsn x", err: "unknown flag: --dsn"},
+	} {
+		tt.check(t, newPermitListCmd)
+	}
+}
+
+func TestParsePermitRelease(t *testing.T) {
+	t.Parallel()
+	yes := consent{Yes: true}
+	for _, tt := range []parses[permitReleaseOptions]{
+		{args: "1 2 --yes", want: permitReleaseOptions{IDs: []int64{1, 2}, consent: yes}},
+		{args: "1 --holder u1 -y", want: permitReleaseOptions{IDs: []int64{1}, Holder: "u1", consent: yes}},
+		{args: "--holder u1 --dry-run", want: permitReleaseOptions{Holder: "u1", consent: consent{DryRun: true}}},
+		{args: "--tenant= --yes", want: permitReleaseOptions{Tenant: pgclient.S(""), consent: yes}},
+		{args: "--yes", err: "nothing says which"},
+		{args: "1 --endpoint e --yes", err: "do not go with"},
+		{args: "x --yes", err: "a whole number"},
+		{args: "0 --yes", err: "a whole number"},
+		{args: "1", err: "no terminal to ask on"},
+	} {
+		tt.check(t, newPermitReleaseCmd)
+	}
+}
+
+func TestParsePermitShow(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []parses[permitShowOptions]{
+		{args: "17 -o json", want: permitShowOptions{Format: "json", ID: 17}},
+		{args: "", err: "missing argument: <permit-id>"},
+		{args: "1 2", err: "at most 1 argument"},
+	} {
+		tt.check(t, newPermitShowCmd)
+	}
+}
+
+func TestParseCounterList(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []parses[counterListOptions]{
+		{args: "", want: counterListOptions{listOptions: all(30)}},
+		{args: "login --subject bob --include-closed", want: counterListOptions{LimitName: "login", Subject: "bob", IncludeClosed: true, listOptions: all(30)}},
+		{args: "login bob", err: "at most 1 argument"},
+	} {
+		tt.check(t, newCounterListCmd)
+	}
+}
+
+func TestParseCounterShow(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []parses[counterShowOptions]{
+		{args: "login bob --tenant acme", want: counterShowOptions{LimitName: "login", Subject: "bob", Tenant: "acme"}},
+		{args: "login", err: "missing argument: <subject>"},
+		{args: "login bob -o name", err: "it is one of"},
+	} {
+		tt.check(t, newCounterShowCmd)
+	}
+}
+
+func TestParseCounterForget(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []parses[counterForgetOptions]{
+		{args: "login bob eve --yes", want: counterForgetOptions{LimitName: "login", Subjects: []string{"bob", "eve"}, consent: consent{Yes: true}}},
+		{args: "login --yes", err: "missing argument: <subject>"},
+		{args: "login bob", err: "no terminal to ask on"},
+	} {
+		tt.check(t, newCounterForgetCmd)
+	}
+}
+
+func TestParseLimitSet(t *testing.T) {
+	t.Parallel()
+	yes := true
+	per := 15 * time.Minute
+	for _, tt := range []parses[limitSetOptions]{
+		{args: "login --max-hits 5 --per 15m", want: limitSetOptions{LimitName: "login", MaxHits: pgclient.N(5), Per: change[time.Duration]{true, &per}}},
+		{args: "login --max-hits 0 --durable --burst none --on-outage refuse --mode shadow --algorithm gcra", want: limitSetOptions{
+			LimitName: "login", MaxHits: pgclient.N(0), Durable: &yes, Burst: change[int64]{given: true}, OnOutage: "refuse", Mode: "shadow", Algorithm: "gcra",
+		}},
+		{args: "login --burst 7 --dry-run --tenant acme", want: limitSetOptions{LimitName: "login", Burst: change[int64]{true, pgclient.N(7)}, DryRun: true, Tenant: "acme"}},
+		{args: "login --max-hits -5", err: "from 0 on"},
+		{args: "login --per 1month", err: "no fixed length"},
+		{args: "login --per 60", err: "write 60s"},
+		{args: "login --on-outage panic", err: "one of allow, refuse"},
+		{args: "", err: "missing argument: <limit>"},
+	} {
+		tt.check(t, newLimitSetCmd)
+	}
+}
+
+func TestParseLimitListShowDrop(t *testing.T) {
+	t.Parallel()
+	parses[limitListOptions]{args: "api --tenant acme", want: limitListOptions{LimitName: "api", Tenant: pgclient.S("acme"), listOptions: all(30)}}.check(t, newLimitListCmd)
+	parses[limitShowOptions]{args: "api -o yaml", want: limitShowOptions{LimitName: "api", Format: "yaml"}}.check(t, newLimitShowCmd)
+	parses[dropOptions]{args: "api --yes", want: dropOptions{Name: "api", consent: consent{Yes: true}}}.check(t, newLimitDropCmd)
+	parses[dropOptions]{args: "api", err: "no terminal to ask on"}.check(t, newLimitDropCmd)
+}
+
+func TestParseEndpoint(t *testing.T) {
+	t.Parallel()
+	no := false
+	bound := 30 * time.Second
+	parses[endpointListOptions]{args: "export", want: endpointListOptions{Endpoint: "export", listOptions: all(30)}}.check(t, newEndpointListCmd)
+	parses[endpointShowOptions]{args: "export --tenant t", want: endpointShowOptions{Endpoint: "export", Tenant: "t"}}.check(t, newEndpointShowCmd)
+	parses[dropOptions]{args: "export --dry-run", want: dropOptions{Name: "export", consent: consent{DryRun: true}}}.check(t, newEndpointDropCmd)
+	for _, tt := range []parses[endpointSetOptions]{
+		{args: "export --holder-cap 2 --endpoint-cap none --time-bound 30s --in-installation=false", want: endpointSetOptions{
+			Endpoint: "export", HolderCap: change[int64]{true, pgclient.N(2)}, EndpointCap: change[int64]{given: true},
+			TimeBound: change[time.Duration]{true, &bound}, InInstallation: &no,
+		}},
+		{args: "export --row-cap many", err: "from 0 on"},
+		{args: "export --time-bound soon", err: "numbers with units"},
+	} {
+		tt.check(t, newEndpointSetCmd)
+	}
+}
+
+func TestParseInstallation(t *testing.T) {
+	t.Parallel()
+	parses[installationShowOptions]{args: "-o csv", want: installationShowOptions{Format: "csv"}}.check(t, newInstallationShowCmd)
+	parses[setCapOptions]{args: "25", want: setCapOptions{Cap: 25}}.check(t, newInstallationSetCapCmd)
+	parses[setCapOptions]{args: "many", err: "from 0 on"}.check(t, newInstallationSetCapCmd)
+	parses[setPurgeAfterOptions]{args: "1d12h", want: setPurgeAfterOptions{Idle: 36 * time.Hour}}.check(t, newInstallationSetPurgeAfterCmd)
+	parses[setPurgeAfterOptions]{args: "5", err: "write 5s"}.check(t, newInstallationSetPurgeAfterCmd)
+	parses[raiseEpochOptions]{args: "--yes", want: raiseEpochOptions{consent: consent{Yes: true}}}.check(t, newInstallationRaiseEpochCmd)
+	parses[raiseEpochOptions]{args: "", err: "no terminal to ask on"}.check(t, newInstallationRaiseEpochCmd)
+}
+
+func TestParsePurgeRun(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []parses[purgeRunOptions]{
+		{args: "", want: purgeRunOptions{Batch: 1000}},
+		{args: "--all --batch 50", want: purgeRunOptions{All: true, Batch: 50}},
+		{args: "--every 10m", want: purgeRunOptions{Batch: 1000, Every: 10 * time.Minute}},
+		{args: "--batch 0", err: "at least 1"},
+		{args: "--every 1ms", err: "too short"},
+		{args: "--every 0s", err: "too short"},
+	} {
+		tt.check(t, newPurgeRunCmd)
+	}
+}
+
+func TestParseSchemaAndVersion(t *testing.T) {
+	t.Parallel()
+	parses[schemaUpOptions]{args: "--reapply --retry-for 5s", want: schemaUpOptions{Reapply: true, RetryFor: 5 * time.Second}}.check(t, newSchemaUpCmd)
+	parses[schemaStatusOptions]{args: "-o json", want: schemaStatusOptions{Format: "json"}}.check(t, newSchemaStatusCmd)
+	parses[schemaRenderOptions]{args: "", want: schemaRenderOptions{}}.check(t, newSchemaRenderCmd)
+	parses[schemaDropOptions]{args: "--yes --keep-roles", want: schemaDropOptions{KeepRoles: true, RetryFor: 30 * time.Second, consent: consent{Yes: true}}}.check(t, newSchemaDropCmd)
+	parses[schemaDropOptions]{args: "", err: "no terminal to ask on"}.check(t, newSchemaDropCmd)
+	parses[versionOptions]{args: "--server", want: versionOptions{Server: true}}.check(t, newVersionCmd)
+}
