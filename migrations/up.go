@@ -128,7 +128,7 @@ func (u *upgrade) run(ctx context.Context) error {
 	}
 
 	if st.missingRoles {
-		if _, err := u.conn.Exec(ctx, u.src.roles); err != nil {
+		if err := u.createRoles(ctx); err != nil {
 			return fmt.Errorf("migrations: creating the roles: %w", err)
 		}
 	}
@@ -144,6 +144,18 @@ func (u *upgrade) run(ctx context.Context) error {
 		}
 	}
 	return u.applyCode(ctx, force)
+}
+
+func (u *upgrade) createRoles(ctx context.Context) error {
+	tx, err := begin(ctx, u.conn, pgx.ReadWrite)
+	if err != nil {
+		return err
+	}
+	defer rollback(ctx, tx)
+	if _, err := tx.Exec(ctx, u.src.roles); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
 }
 
 // migrateOne runs the next migration, unless another installer just ran the last one.
@@ -313,28 +325,32 @@ func locked(ctx context.Context, conn *pgx.Conn, o options, cause error) error {
 	e := &Error{
 		Message: fmt.Sprintf("gave up after trying for %v", o.retryFor),
 		Detail:  cause.Error(),
-		Hint:    "try again when the transactions that use pglimit's tables have ended",
+		Hint:    "try again, or for longer",
 		err:     errors.Join(ErrLocked, cause),
 	}
 	var pgErr *pgconn.PgError
 	if errors.As(cause, &pgErr) {
 		e.Code = pgErr.Code
 	}
+	if e.Code != "55P03" { // lock_not_available
+		return e
+	}
+	e.Hint = "try again when the transactions that use pglimit's tables have ended"
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	rows, _ := conn.Query(ctx, blockersSQL)
-	blockers, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err == nil && len(blockers) > 0 {
-		e.Detail = "Held by " + strings.Join(blockers, ", ")
+	if blockers, err := pgx.CollectRows(rows, pgx.RowTo[string]); err == nil && len(blockers) > 0 {
+		e.Detail = "Tables of pglimit are in use by " + strings.Join(blockers, ", ")
 		e.Hint = "try again when that has ended, or end it: select pg_terminate_backend(<pid>)"
 	}
 	return e
 }
 
 // blockersSQL lists the sessions that hold locks on pglimit's tables, the oldest transaction first.
+// Who may not see other people's statistics still sees who they are.
 const blockersSQL = `
-select format('pid %s (%s%s, in its transaction since %s)', a.pid, a.usename,
-    ', ' || nullif(a.application_name, ''), date_trunc('second', a.xact_start))
+select format('pid %s (%s%s%s)', a.pid, a.usename, ', ' || nullif(a.application_name, ''),
+    ', in a transaction since ' || date_trunc('second', a.xact_start)::text)
 from pg_catalog.pg_stat_activity a
 where a.pid <> pg_catalog.pg_backend_pid()
     and exists (
