@@ -327,9 +327,11 @@ func TestErrorsOfTheServer(t *testing.T) {
 				"limitctl schema up installs pglimit or brings it up to date\n",
 		},
 		"Standby": {
-			pgconn.PgError{Code: "PGL03", Message: "this is a standby"},
+			pgconn.PgError{Code: "0A000", Message: "cannot access temporary or unlogged relations during recovery"},
 			exitError,
-			"limitctl limit list: this is a standby (SQLSTATE PGL03)\nHINT: is this a standby? limitctl needs the primary: name several hosts with target_session_attrs=primary\n",
+			"limitctl limit list: cannot access temporary or unlogged relations during recovery (SQLSTATE 0A000)\n" +
+				"DETAIL: This server is a standby. Counters and permits are on the primary only.\n" +
+				"HINT: connect to the primary; of several hosts in --database-url limitctl finds it itself\n",
 		},
 		"Escapes": {
 			pgconn.PgError{Code: "XX000", Message: "bad \x1b[2Jname\nnext line"},

@@ -249,7 +249,9 @@ func connectProblem(err error, config *pgx.ConnConfig, where address) error {
 			p.detail = server.Detail + "\n" + p.detail
 		}
 		switch server.Code {
-		case "28P01", "28000":
+		case "28000":
+			p.hint = "log in as another: --database-url 'postgres://user@host/database', or PGUSER"
+		case "28P01":
 			p.hint = "the password comes from the address, PGPASSWORD or ~/.pgpass; limitctl never asks for it"
 		case "3D000":
 			p.hint = "psql -l lists the databases of that server"

@@ -25,7 +25,7 @@ var counterView = view[pgclient.CounterRow]{
 			return good(r.State == "open")
 		}},
 	},
-	name: func(r pgclient.CounterRow) string { return r.Limit + "\t" + r.Subject },
+	name: func(r pgclient.CounterRow) string { return printable(r.Limit) + "\t" + printable(r.Subject) },
 }
 
 func newCounterCmd(f *Factory) *cobra.Command {
@@ -284,7 +284,7 @@ var forgetView = view[forgotten]{
 		{name: "subject", value: func(r forgotten) any { return r.subject }},
 		{name: "forgotten", value: func(r forgotten) any { return r.forgotten }},
 	},
-	name: func(r forgotten) string { return r.limit + "\t" + r.subject },
+	name: func(r forgotten) string { return printable(r.limit) + "\t" + printable(r.subject) },
 	sentence: func(r forgotten) string {
 		if !r.forgotten {
 			return fmt.Sprintf("Nothing to forget: %s had no open count of %s.", printable(r.limit), quote(r.subject))

@@ -28,7 +28,7 @@ var endpointView = view[pgclient.EndpointRow]{
 		{name: "updated_at", head: "UPDATED", value: func(r pgclient.EndpointRow) any { return r.UpdatedAt }},
 		{name: "updated_by", value: func(r pgclient.EndpointRow) any { return r.UpdatedBy }, show: wide},
 	},
-	name: func(r pgclient.EndpointRow) string { return r.Endpoint },
+	name: func(r pgclient.EndpointRow) string { return printable(r.Endpoint) },
 }
 
 func newEndpointCmd(f *Factory) *cobra.Command {
@@ -226,7 +226,7 @@ var endpointSetView = view[endpointSet]{
 		{name: "on_outage", value: func(r endpointSet) any { return string(r.endpoint.OnOutage) }},
 		{name: "limit_version", value: func(r endpointSet) any { return r.version }},
 	},
-	name: func(r endpointSet) string { return r.endpoint.Endpoint },
+	name: func(r endpointSet) string { return printable(r.endpoint.Endpoint) },
 	sentence: func(r endpointSet) string {
 		what := fmt.Sprintf("endpoint %s%s", printable(r.endpoint.Endpoint), ofTenant(r.endpoint.Tenant))
 		is := caps(r.endpoint.HolderCap, r.endpoint.EndpointCap, r.endpoint.TimeBound, r.endpoint.RowCap)

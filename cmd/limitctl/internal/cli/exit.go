@@ -223,7 +223,7 @@ func fromServer(e *pgconn.PgError) *problem {
 	case "28000", "28P01", "3D000":
 		p.code = exitConnect
 	case "25006", "PGL03":
-		hint = "is this a standby? limitctl needs the primary: name several hosts with target_session_attrs=primary"
+		hint = "is this a standby? " + primaryHint
 	case "55P03", "40P01":
 		hint = "somebody else works on the same rows; try again"
 	case "57014":
@@ -243,8 +243,16 @@ func fromServer(e *pgconn.PgError) *problem {
 			p.code = exitConnect
 		}
 	}
+	if strings.Contains(e.Message, "during recovery") {
+		if p.detail == "" {
+			p.detail = "This server is a standby. Counters and permits are on the primary only."
+		}
+		hint = primaryHint
+	}
 	if p.hint == "" {
 		p.hint = hint
 	}
 	return p
 }
+
+const primaryHint = "connect to the primary; of several hosts in --database-url limitctl finds it itself"

@@ -27,7 +27,7 @@ var limitView = view[pgclient.LimitRow]{
 		{name: "updated_at", head: "UPDATED", value: func(r pgclient.LimitRow) any { return r.UpdatedAt }},
 		{name: "updated_by", value: func(r pgclient.LimitRow) any { return r.UpdatedBy }, show: wide},
 	},
-	name: func(r pgclient.LimitRow) string { return r.Limit },
+	name: func(r pgclient.LimitRow) string { return printable(r.Limit) },
 }
 
 // The words that set_limit and set_endpoint take.
@@ -241,7 +241,7 @@ var limitSetView = view[limitSet]{
 		{name: "on_outage", value: func(r limitSet) any { return string(r.limit.OnOutage) }},
 		{name: "limit_version", value: func(r limitSet) any { return r.version }},
 	},
-	name: func(r limitSet) string { return r.limit.Limit },
+	name: func(r limitSet) string { return printable(r.limit.Limit) },
 	sentence: func(r limitSet) string {
 		what := fmt.Sprintf("limit %s%s", printable(r.limit.Limit), ofTenant(r.limit.Tenant))
 		is := fmt.Sprintf("%s per %s", plural(r.limit.MaxHits, "hit"), formatDuration(r.limit.Per))
@@ -384,7 +384,7 @@ func dropView(noun, column1 string) view[dropped] {
 			{name: column1, value: func(r dropped) any { return r.name }},
 			{name: "dropped", value: func(r dropped) any { return r.dropped }},
 		},
-		name: func(r dropped) string { return r.name },
+		name: func(r dropped) string { return printable(r.name) },
 		sentence: func(r dropped) string {
 			return fmt.Sprintf("Dropped %s %s%s.", noun, printable(r.name), ofTenant(r.tenant))
 		},

@@ -51,7 +51,7 @@ type show int
 const (
 	always   show = 0
 	wide     show = 1 << iota // in a table only with -o wide, and not in a pipe's lines
-	ifAny                     // in a table only when one row has it
+	ifAny                     // for people only where there is one
 	flexible                  // may be cut to fit the terminal
 )
 
@@ -107,7 +107,7 @@ func list[T any](p printer, v view[T], rows iter.Seq2[T, error]) (n int, err err
 		return n, err
 	case formatName:
 		return each(rows, func(_ int, row T) error {
-			_, err := fmt.Fprintln(out, printable(v.name(row)))
+			_, err := fmt.Fprintln(out, v.name(row))
 			return err
 		})
 	case formatLines:
@@ -336,6 +336,9 @@ func writeFields[T any](p printer, v view[T], row T) error {
 	for _, c := range v.columns {
 		value := c.value(row)
 		text := p.text(value)
+		if text == "" && c.show&ifAny != 0 {
+			continue
+		}
 		switch v := value.(type) {
 		case time.Time:
 			if p.streams.outTTY && !v.IsZero() {

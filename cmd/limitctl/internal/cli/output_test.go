@@ -237,12 +237,10 @@ func TestShowOnATerminalAndInFormats(t *testing.T) {
 		tty        bool
 		args, want string
 	}{
-		{true, "", `tenant:
-limit name:     api
+		{true, "", `limit name:     api
 max hits:       100
 per:            1m30s
 algorithm:      fixed_window
-burst:          none
 durable:        false
 mode:           enforce
 on outage:      allow

@@ -59,7 +59,7 @@ var purgeEveryView = view[purged]{
 		{name: "at", value: func(r purged) any { return r.at }},
 	}, purgeView.columns[:2]...),
 	sentence: func(r purged) string {
-		return fmt.Sprintf("%s purged %s and %s", r.at.Format(time.RFC3339), plural(r.permits, "permit"), plural(r.counters, "counter"))
+		return fmt.Sprintf("%s purged %s and %s", r.at.UTC().Format(time.RFC3339), plural(r.permits, "permit"), plural(r.counters, "counter"))
 	},
 }
 
@@ -159,8 +159,7 @@ func purgeEvery(ctx context.Context, o *purgeRunOptions, client Client) error {
 		case err != nil && first:
 			return err
 		case err != nil:
-			line(o.IO.ErrOut, sum.at.UTC().Format(time.RFC3339), "")
-			writeProblem(o.IO, "limitctl purge run", explain(err))
+			writeProblem(o.IO, sum.at.UTC().Format(time.RFC3339)+" limitctl purge run", explain(err))
 		}
 		if sum.permits+sum.counters > 0 {
 			if _, err := list(p, purgeEveryView, func(yield func(purged, error) bool) { yield(sum, nil) }); err != nil {

@@ -180,5 +180,10 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		return usageError(fmt.Sprintf("--%s %s: %s", flag.Name, quote(invalid.GetValue()), reason), hint)
 	}
-	return usageError(err.Error(), hint)
+	// Behind this pflag repeats what was typed in one word with the flag: -ps3cret, to some programs a password.
+	message, _, _ := strings.Cut(err.Error(), " in -")
+	if strings.HasPrefix(message, "bad flag syntax") {
+		message = "bad flag syntax"
+	}
+	return usageError(message, hint)
 }

@@ -75,6 +75,8 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 			"HINT: limitctl permit list --help lists the flags\n",
 		"permit show password=s3cret": "limitctl permit show: a permit id is a whole number: \"password=***\"\n" +
 			"HINT: limitctl permit list shows the ids\n",
+		"permit list -ps3cret":       "limitctl permit list: unknown shorthand flag: 'p'\nHINT: limitctl permit list --help lists the flags\n",
+		"permit list --=s3cret":      "limitctl permit list: bad flag syntax\nHINT: limitctl permit list --help lists the flags\n",
 		"purge run --all --every 1m": "limitctl purge run: these flags exclude each other: --all, --every\nHINT: limitctl purge run --help\n",
 		"permit list --database-url=": "limitctl permit list: --database-url is empty\n" +
 			"HINT: leave it out to connect as LIMITCTL_DATABASE_URL, DATABASE_URL or PG* say\n",

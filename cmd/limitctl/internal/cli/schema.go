@@ -198,7 +198,7 @@ var statusView = view[schemaStatus]{
 		{name: "code_hash", value: func(s schemaStatus) any { return s.CodeHash }},
 		{name: "want_code_hash", value: func(s schemaStatus) any { return s.WantCodeHash }},
 		{name: "drift", value: func(s schemaStatus) any { return s.Drift }},
-		{name: "drift_unknown", value: func(s schemaStatus) any { return s.DriftUnknown }},
+		{name: "drift_unknown", value: func(s schemaStatus) any { return s.DriftUnknown }, show: ifAny},
 	},
 }
 
