@@ -762,6 +762,29 @@ func TestCheckDrift(t *testing.T) {
 	}
 }
 
+// TestCheckAfterRestore: a restored dump is the same installation, seal included.
+func TestCheckAfterRestore(t *testing.T) {
+	t.Parallel()
+	db, restored := dbtest.New(t), dbtest.NewEmpty(t)
+	dump, err := exec.CommandContext(t.Context(), "pg_dump", "--schema=pglimit", libpqURL(t, db.SuperURL())).Output()
+	var exit *exec.ExitError
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.As(err, &exit) && strings.Contains(string(exit.Stderr), "server version mismatch"):
+		t.Skip("needs a pg_dump of the server's version")
+	case errors.As(err, &exit):
+		t.Fatal(err, string(exit.Stderr))
+	case err != nil:
+		t.Fatal(err)
+	}
+	if out, err := psql(t, restored.SuperURL(), dump, "-v", "ON_ERROR_STOP=on"); err != nil {
+		t.Fatal(err, out)
+	}
+	wantCurrent(t, restored.Conn(""))
+	if result := mustUp(t, restored.Conn("")); result.Changed() {
+		t.Errorf("%+v", result)
+	}
+}
+
 // rendered returns the file that Render writes.
 func rendered(t *testing.T) []byte {
 	t.Helper()
@@ -778,18 +801,24 @@ func psql(t *testing.T, dsn string, script []byte, args ...string) (string, erro
 	if _, err := exec.LookPath("psql"); err != nil {
 		t.Skip("needs psql")
 	}
+	cmd := exec.CommandContext(t.Context(), "psql", append(args, "--no-psqlrc", "--quiet", "--file=-", libpqURL(t, dsn))...)
+	cmd.Env = append(os.Environ(), "PGOPTIONS=-c search_path=")
+	cmd.Stdin = bytes.NewReader(script)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// libpqURL leaves out what only pgx knows: it passes search_path on to the server.
+func libpqURL(t *testing.T, dsn string) string {
+	t.Helper()
 	u, err := url.Parse(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	query := u.Query()
-	query.Del("search_path") // pgx passes it on, libpq knows it only as an option
+	query.Del("search_path")
 	u.RawQuery = query.Encode()
-	cmd := exec.CommandContext(t.Context(), "psql", append(args, "--no-psqlrc", "--quiet", "--file=-", u.String())...)
-	cmd.Env = append(os.Environ(), "PGOPTIONS=-c search_path=")
-	cmd.Stdin = bytes.NewReader(script)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return u.String()
 }
 
 func TestRender(t *testing.T) {
