@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -107,6 +108,22 @@ func TestPermanentFaults(t *testing.T) {
 		want(t, "kinds of a set limit", kindsOf(err), pgclient.ErrPermission.Error())
 		_, err = db.operator.ClaimPermit(t.Context(), pgclient.ClaimPermitParams{Endpoint: "e", Holder: "h", HolderCap: pgclient.N(1), Lease: pgclient.D(time.Hour)})
 		want(t, "kinds of a claim", kindsOf(err), pgclient.ErrPermission.Error())
+	})
+
+	t.Run("PgxRefusesTheSettings", func(t *testing.T) {
+		t.Parallel()
+		pool := db.pool(t, func(config *pgxpool.Config) {
+			config.MaxConns = 1
+			config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+			config.ConnConfig.RuntimeParams["standard_conforming_strings"] = "off"
+		})
+		client := must(pgclient.New(pool))(t)
+		for range 2 {
+			_, err := client.Hit(t.Context(), hit)
+			want(t, "kinds", kindsOf(wantKind(t, err)), "")
+			want(t, "says why", strings.Contains(err.Error(), "standard_conforming_strings"), true)
+		}
+		want(t, "connections made", pool.Stat().NewConnsCount(), 1)
 	})
 
 	t.Run("FunctionGone", func(t *testing.T) {

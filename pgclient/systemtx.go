@@ -94,9 +94,10 @@ func systemTx[T any](ctx context.Context, c *Client, s statement[T]) (answer T, 
 	var batch pgx.Batch
 	batch.Queue(s.begin)
 	batch.Queue(settingsFor(pgConn), milliseconds(statementTimeout(time.Until(end.call))))
-	batch.Queue(s.sql, s.args.values...).Query(func(rows pgx.Rows) (err error) {
-		answer, err = s.collect(rows)
-		return err
+	var misread error
+	batch.Queue(s.sql, s.args.values...).Query(func(rows pgx.Rows) error {
+		answer, misread = s.collect(rows)
+		return misread
 	})
 	batch.Queue(commit)
 
@@ -113,7 +114,18 @@ func systemTx[T any](ctx context.Context, c *Client, s statement[T]) (answer T, 
 		defer cancel()
 		_, _ = conn.Exec(rollbackCtx, rollback)
 	}
-	return answer, callError(err, c.timeout, pgConn.IsClosed())
+	var pgErr *pgconn.PgError
+	switch {
+	case errors.As(err, &pgErr):
+		return answer, serverError(pgErr, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return answer, unavailable(fmt.Sprintf("no answer within %v", c.timeout), err)
+	case pgConn.IsClosed():
+		return answer, unavailable("the connection was lost: "+err.Error(), err)
+	case misread != nil:
+		return answer, &Error{Message: "answer not understood: " + err.Error(), wrapped: []error{ErrVersionMismatch, err}}
+	}
+	return answer, &Error{Message: "not sent: " + err.Error(), wrapped: []error{err}} // pgx refuses the connection's settings
 }
 
 // budget is the time-out of one operation, cut up so that its parts, the rollback after an error included, never add up
@@ -173,21 +185,6 @@ func acquire(ctx context.Context, source Connections, end budget) (*pgxpool.Conn
 		return nil, unavailable("no connection became free, or could be made, within the time-out", err)
 	}
 	return nil, unavailable("no connection: "+err.Error(), err)
-}
-
-// callError tells what went wrong with a batch that was sent, or could not be.
-func callError(err error, timeout time.Duration, connClosed bool) error {
-	var pgErr *pgconn.PgError
-	switch {
-	case errors.As(err, &pgErr):
-		return serverError(pgErr, err)
-	case errors.Is(err, context.DeadlineExceeded):
-		return unavailable(fmt.Sprintf("no answer within %v", timeout), err)
-	case connClosed:
-		return unavailable("the connection was lost: "+err.Error(), err)
-	}
-	// Both ends are well: the answer has another shape than this client reads.
-	return &Error{Message: "answer not understood: " + err.Error(), wrapped: []error{ErrVersionMismatch, err}}
 }
 
 // one reads a result of exactly one row with the columns of T.
