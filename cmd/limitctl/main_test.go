@@ -42,35 +42,34 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
+			// Scripts about the schema begin without one.
+			empty := strings.HasPrefix(filepath.Base(env.WorkDir), "script-schema")
 			newDB := dbtest.New
-			if strings.HasPrefix(filepath.Base(env.WorkDir), "script-schema") {
+			if empty {
 				newDB = dbtest.NewEmpty
 			}
 			db := newDB(env.T().(testing.TB))
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("DBNAME", db.Name)
-			for name, role := range map[string]string{
-				"APP_URL": "pglimit_app", "INSTALLER_URL": dbtest.Installer, "MONITOR_URL": "pglimit_monitor",
-				"NOBODY_URL": "", "OPERATOR_URL": "pglimit_operator",
-			} {
-				// In an empty database the roles may not be there to be a member of.
-				if role != dbtest.Installer && strings.HasPrefix(filepath.Base(env.WorkDir), "script-schema") {
-					continue
-				}
-				env.Setenv(name, db.URL(role))
+			installer := db.URL(dbtest.Installer)
+			env.Setenv("INSTALLER_URL", installer)
+			if empty {
+				env.Setenv("LIMITCTL_DATABASE_URL", installer)
+				return splitURL(env, installer)
 			}
-			env.Setenv("LIMITCTL_DATABASE_URL", db.URL(dbtest.Installer))
-			if operator := env.Getenv("OPERATOR_URL"); operator != "" {
-				env.Setenv("LIMITCTL_DATABASE_URL", operator)
-				return splitURL(env, operator)
-			}
-			env.Values["super"] = db.SuperURL()
-			return nil
+			env.Setenv("APP_URL", db.URL("pglimit_app"))
+			env.Setenv("MONITOR_URL", db.URL("pglimit_monitor"))
+			env.Setenv("NOBODY_URL", db.URL(""))
+			env.Setenv("SUPER_URL", db.SuperURL())
+			env.Setenv("LIMITCTL_DATABASE_URL", db.URL("pglimit_operator"))
+			return splitURL(env, db.URL("pglimit_operator"))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits,
+			"holds": holds,
 			"sql":   sql,
+			"until": until,
 		},
 	})
 }
@@ -120,10 +119,43 @@ func sql(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	dsn := ts.Getenv(args[0])
-	conn, err := pgx.Connect(ctx, dsn)
+	conn, err := pgx.Connect(ctx, ts.Getenv(args[0]))
 	ts.Check(err)
 	defer conn.Close(ctx)
 	_, err = conn.Exec(ctx, args[1])
 	ts.Check(err)
+}
+
+// holds runs a statement in a transaction that stays open until the script ends: holds SUPER_URL 'lock table …'.
+func holds(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: holds URL_VARIABLE statement")
+	}
+	conn, err := pgx.Connect(context.Background(), ts.Getenv(args[0]))
+	ts.Check(err)
+	ts.Defer(func() { _ = conn.Close(context.Background()) })
+	_, err = conn.Exec(context.Background(), "begin")
+	ts.Check(err)
+	_, err = conn.Exec(context.Background(), args[1])
+	ts.Check(err)
+}
+
+// until waits for a query to be true: until SUPER_URL 'select exists (…)'.
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: until URL_VARIABLE query")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, ts.Getenv(args[0]))
+	ts.Check(err)
+	defer conn.Close(context.Background())
+	for {
+		var yes bool
+		ts.Check(conn.QueryRow(ctx, args[1]).Scan(&yes))
+		if yes {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }

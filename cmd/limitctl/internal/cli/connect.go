@@ -49,6 +49,10 @@ func (c *connector) prepare() (*pgxpool.Config, address, error) {
 	if conn.ConnectTimeout == 0 && !strings.Contains(where.text, "connect_timeout") && c.getenv("PGCONNECT_TIMEOUT") == "" {
 		conn.ConnectTimeout = connectTimeout
 	}
+	// Nothing is called often enough to be worth preparing, which PgBouncer may not take either.
+	if !strings.Contains(where.text, "default_query_exec_mode") {
+		conn.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
 	// Of several servers the primary is the one that answers: the others hold no counts and no permits.
 	if several(conn) && conn.ValidateConnect == nil {
 		conn.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
