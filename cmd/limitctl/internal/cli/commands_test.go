@@ -318,7 +318,7 @@ func TestErrorsOfTheServer(t *testing.T) {
 			pgconn.PgError{Code: "42501", Message: "permission denied for schema pglimit"},
 			exitConnect,
 			"limitctl limit list: permission denied for schema pglimit (SQLSTATE 42501)\nHINT: grant the login a role of pglimit: " +
-				"pglimit_monitor for reading, pglimit_operator for everything else, the owner of the database for schema\n",
+				"pglimit_monitor for list and show, pglimit_operator for the rest\n",
 		},
 		"NotInstalled": {
 			pgconn.PgError{Code: "3F000", Message: `schema "pglimit" does not exist`},

@@ -218,8 +218,7 @@ func fromServer(e *pgconn.PgError) *problem {
 		p.hint = "limitctl schema status tells what is installed in this database, limitctl schema up installs pglimit or brings it up to date"
 	case "42501": // insufficient privilege
 		p.code = exitConnect
-		hint = "grant the login a role of pglimit: pglimit_monitor for reading, pglimit_operator for everything else, " +
-			"the owner of the database for schema"
+		hint = "grant the login a role of pglimit: pglimit_monitor for list and show, pglimit_operator for the rest"
 	case "28000", "28P01", "3D000":
 		p.code = exitConnect
 	case "25006", "PGL03":

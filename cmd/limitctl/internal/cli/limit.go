@@ -33,7 +33,7 @@ var limitView = view[pgclient.LimitRow]{
 // The words that set_limit and set_endpoint take.
 const (
 	modeHelp     = "what its refusals do"
-	onOutageHelp = "what callers should do while the database is away"
+	onOutageHelp = "what callers should do while the database is away (default allow)"
 )
 
 func newLimitCmd(f *Factory) *cobra.Command {

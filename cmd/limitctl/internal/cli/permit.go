@@ -138,10 +138,10 @@ func newPermitShowCmd(f *Factory, runF func(context.Context, *permitShowOptions)
 		Short: "Show one permit, live or lapsed",
 		Long: `Show one permit, live or lapsed. A permit that was released or purged is gone, and so are all that were
 there when the database crashed.`,
-		Example: `  limitctl permit show 556198264893
+		Example: `  limitctl permit show 552906420170948609
 
   # When does it lapse?
-  limitctl permit show 556198264893 -o json | jq -r .expires_at`,
+  limitctl permit show 552906420170948609 -o json | jq -r .expires_at`,
 		Args:              exactArgs("<permit-id>"),
 		ValidArgsFunction: completeArgs(f, 1, permitIDs),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -249,12 +249,12 @@ func newPermitReleaseCmd(f *Factory, runF func(context.Context, *permitReleaseOp
 	cmd := &cobra.Command{
 		Use:   "release {<permit-id>... | --endpoint <name> | --holder <name> | --tenant <name>} [flags]",
 		Short: "Release permits, by id or by who holds them",
-		Long: `Release permits: those with the ids given, or all live ones that --endpoint, --holder and --tenant leave.
+		Long: `Release permits: those with the ids given, or all live ones that match --endpoint, --holder and --tenant.
 With ids, --holder releases only what is that holder's.
 
 Releasing does not stop the work. If its holder still runs, more than the cap may run at once.`,
 		Example: `  # A worker that is gone held this one
-  limitctl permit release 556198264893
+  limitctl permit release 552906420170948609
 
   # Everything a dead worker holds: look first, then do it
   limitctl permit release --holder worker-7 --dry-run

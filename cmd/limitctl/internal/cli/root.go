@@ -77,7 +77,7 @@ func NewRootCmd(f *Factory) *cobra.Command {
 The database is the one that --database-url names, or else LIMITCTL_DATABASE_URL, or else DATABASE_URL.
 What these leave out, or all of it, comes from PGHOST, PGUSER and the like, the service file and
 ~/.pgpass, as in psql. The login needs a role of pglimit: pglimit_monitor for list and show,
-pglimit_operator for the rest; schema needs the owner of the database.
+pglimit_operator for the rest, and for schema the right to create in the database.
 
 A terminal gets tables. A pipe gets one row a line, tab-separated, without a heading, in full, times as
 RFC 3339 in UTC. -o chooses json, jsonl, yaml, csv and more, with the names of the SQL columns.
