@@ -272,7 +272,7 @@ func connectProblem(err error, config *pgx.ConnConfig, where address) error {
 		}
 	}
 	for _, reason := range reasons {
-		if strings.Contains(reason, "hot standby") {
+		if strings.Contains(reason, "is in hot standby") {
 			p.hint = "limitctl needs the primary; to look at a standby all the same, name that server alone"
 		}
 	}

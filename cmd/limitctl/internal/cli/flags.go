@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -102,7 +103,7 @@ func durationOrNoneVar(flags *pflag.FlagSet, c *change[time.Duration], name, usa
 func parseCount(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("it is a whole number from 0 on, or none where there may be none")
+		return 0, errors.New("it is a whole number from 0 on, or none where there may be none")
 	}
 	return n, nil
 }
@@ -157,6 +158,15 @@ func (f optionalDuration) String() string {
 	return formatDuration(**f.d)
 }
 func (f optionalDuration) Type() string { return "duration" }
+
+// isOurs tells our own kinds of flag, whose errors are made for people.
+func isOurs(v pflag.Value) bool {
+	switch v.(type) {
+	case countFlag, durationFlag, enumFlag, noneFlag[int64], noneFlag[time.Duration], optionalDuration:
+		return true
+	}
+	return false
+}
 
 // tenantFilterVar adds --tenant to a list, where it filters.
 func tenantFilterVar(flags *pflag.FlagSet, tenant **string) {

@@ -1,22 +1,5 @@
 package cli
 
-import "github.com/spf13/pflag"
-
-type pflagFlag = pflag.Flag
-
-// ownFlag tells our own kinds of flag, whose errors are made for people.
-func ownFlag(v pflag.Value) bool {
-	switch v.(type) {
-	case durationFlag, optionalDuration, enumFlag, countFlag:
-		return true
-	}
-	switch v.Type() {
-	case "number|none", "duration|none":
-		return true
-	}
-	return false
-}
-
 // usageTemplate is cobra's without aliases, with examples first and the exit codes last.
 const usageTemplate = `{{if .HasExample}}Examples:
 {{.Example}}

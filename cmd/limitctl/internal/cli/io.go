@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"strings"
 	"syscall"
 
 	"golang.org/x/term"
@@ -94,30 +93,4 @@ func (s *IOStreams) paint(color, text string) string {
 // isClosedPipe tells the error of writing to a pipe whose reader has seen enough, such as head -1.
 func isClosedPipe(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
-}
-
-// printable shows control and other invisible characters as escapes. Holders and subjects may be
-// anybody's input: shown as they are, they could move the cursor, fake a row or end a line early.
-func printable(s string) string {
-	if strings.IndexFunc(s, invisible) < 0 && !strings.ContainsRune(s, '\\') {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case r == '\t':
-			b.WriteString(`\t`)
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r == '\\':
-			b.WriteString(`\\`)
-		case invisible(r):
-			b.WriteString(escapeRune(r))
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
 }

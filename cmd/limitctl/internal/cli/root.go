@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // interruptGrace is how long a command has to end by itself. A call to the database that is under way
@@ -102,10 +103,7 @@ Durations are written as 90s, 1h30m or 1d12h.`,
 	enumVar(cmd, flags, &color, "color", "", "auto", "colour", "auto", "always", "never")
 	flags.Var(optionalString{&f.connector.url}, "database-url", "where pglimit is: a postgres:// URL or key=value pairs")
 	flags.Var(optionalDuration{&f.connector.timeout}, "timeout", "how long one statement may take; 0 is without end (default 10s)")
-	flags.SortFlags = true
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return flagError(cmd, err)
-	})
+	cmd.SetFlagErrorFunc(flagError)
 	cmd.SetIn(f.IO.In)
 	cmd.SetOut(f.IO.Out)
 	cmd.SetErr(f.IO.ErrOut)
@@ -164,10 +162,7 @@ func unknownVerb(cmd *cobra.Command, args []string) error {
 // flagError puts what pflag says in our words. It quotes values, so only what our own flags say about
 // a value is kept.
 func flagError(cmd *cobra.Command, err error) error {
-	var invalid interface {
-		GetFlag() *pflagFlag
-		GetValue() string
-	}
+	var invalid *pflag.InvalidValueError
 	hint := cmd.CommandPath() + " --help lists the flags"
 	if errors.As(err, &invalid) {
 		flag := invalid.GetFlag()
@@ -175,7 +170,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		if flag.Value.Type() == "bool" {
 			reason = "it is true or false"
 		}
-		if cause := errors.Unwrap(err); cause != nil && ownFlag(flag.Value) {
+		if cause := errors.Unwrap(err); cause != nil && isOurs(flag.Value) {
 			reason = cause.Error()
 		}
 		return usageError(fmt.Sprintf("--%s %s: %s", flag.Name, quote(invalid.GetValue()), reason), hint)

@@ -90,7 +90,8 @@ written or locked, so it may run with every deployment, from every replica at on
 in use.
 
 A newer version than limitctl's own is left alone. --reapply also undoes changes made by hand to
-functions, policies and grants.`,
+functions, policies and grants. It takes the time it needs: --retry-for bounds the wait for locks, and
+--timeout does not apply.`,
 		Example: `  # Before the new version of the application starts
   limitctl schema up
 

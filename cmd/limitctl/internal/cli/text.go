@@ -13,6 +13,32 @@ func invisible(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar
 }
 
+// printable shows control and other invisible characters as escapes. Holders and subjects may be
+// anybody's input: shown as they are, they could move the cursor, fake a row or end a line early.
+func printable(s string) string {
+	if strings.IndexFunc(s, invisible) < 0 && !strings.ContainsRune(s, '\\') {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\\':
+			b.WriteString(`\\`)
+		case invisible(r):
+			b.WriteString(escapeRune(r))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
 // escapeRune is the escape of a rune in the notation of JSON, which YAML and most languages read.
 func escapeRune(r rune) string {
 	if r > 0xffff {
