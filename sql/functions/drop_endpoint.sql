@@ -1,0 +1,31 @@
+-- Removes the endpoint of a name; calls that give no limits of their own are refused from then on.
+-- Writes: endpoints. Locks: the endpoint's row.
+create or replace function pglimit.drop_endpoint(
+    endpoint text,
+    tenant text default null
+)
+returns boolean
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security definer
+set search_path = pg_catalog, pg_temp
+set row_security = on
+set lock_timeout = '1s'
+as $$
+#variable_conflict use_column
+declare
+    v_tenant text := coalesce(drop_endpoint.tenant, current_setting('pglimit.tenant', true), '');
+begin
+    perform pglimit._check_names('endpoint', drop_endpoint.endpoint, null, null, v_tenant);
+    delete from pglimit.endpoints x
+    where x.tenant = v_tenant and x.endpoint = drop_endpoint.endpoint;
+    return found;
+end
+$$;
+
+comment on function pglimit.drop_endpoint(text, text) is
+    'Removes the endpoint of this name. True when it was there. PGL01 invalid argument.';
+
+revoke all on function pglimit.drop_endpoint(text, text) from public;

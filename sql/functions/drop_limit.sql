@@ -1,0 +1,31 @@
+-- Removes the limit of a name; calls that give no limits of their own are refused from then on.
+-- Writes: limits. Locks: the limit's row.
+create or replace function pglimit.drop_limit(
+    limit_name text,
+    tenant text default null
+)
+returns boolean
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security definer
+set search_path = pg_catalog, pg_temp
+set row_security = on
+set lock_timeout = '1s'
+as $$
+#variable_conflict use_column
+declare
+    v_tenant text := coalesce(drop_limit.tenant, current_setting('pglimit.tenant', true), '');
+begin
+    perform pglimit._check_names('limit', drop_limit.limit_name, null, null, v_tenant);
+    delete from pglimit.limits x
+    where x.tenant = v_tenant and x.limit_name = drop_limit.limit_name;
+    return found;
+end
+$$;
+
+comment on function pglimit.drop_limit(text, text) is
+    'Removes the limit of this name. True when it was there. PGL01 invalid argument.';
+
+revoke all on function pglimit.drop_limit(text, text) from public;

@@ -1,0 +1,104 @@
+-- Locks `weight` free lanes of a pool, or says that the pool has no room.
+-- Writes: permits (new lanes, free). Locks: rows of permits, without waiting for them; the pool's
+-- advisory lock while lanes are made, which callers reach in the order holder, endpoint, installation.
+-- A claim never waits for a row lock, so it is part of no deadlock: a free lane that another claim
+-- has locked is passed over, and when nothing else is left this looks again, for at most a second.
+-- Lost races mean another look; a refusal is always the result of a whole look.
+create or replace function pglimit._take_lanes(
+    pool text,
+    cap bigint,
+    weight bigint,
+    out taken tid[],
+    out in_use bigint,
+    out free_at timestamptz
+)
+returns record
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security invoker
+as $$
+#variable_conflict use_column
+declare
+    v_deadline timestamptz := clock_timestamp() + interval '1 s';
+    v_top integer;
+    v_tids tid[];
+    v_turns bigint[];
+    v_locked tid[];
+    v_creating boolean := false;
+    v_now timestamptz;
+begin
+    taken := array[]::tid[];
+    for v_attempt in 1..100000 loop
+        select f.in_use, f.free_at, f.top, f.tids, f.turns
+        into in_use, free_at, v_top, v_tids, v_turns
+        from pglimit._find_lanes(
+            _take_lanes.pool, _take_lanes.cap, _take_lanes.weight - cardinality(taken)) f;
+        if in_use + _take_lanes.weight > _take_lanes.cap then
+            taken := null;
+            return;
+        end if;
+        select array_agg(x.ctid)
+        into v_locked
+        from (
+            select p.ctid
+            from unnest(v_tids, v_turns) c (ctid, turn)
+            join pglimit.permits p
+                on p.ctid = c.ctid
+                and p.pool = _take_lanes.pool
+                and p.turn = c.turn
+                and p.expires_at <= clock_timestamp()
+            where p.ctid <> all (taken)
+            limit _take_lanes.weight - cardinality(taken)
+            for update of p skip locked
+        ) x;
+        taken := taken || coalesce(v_locked, array[]::tid[]);
+        if cardinality(taken) = _take_lanes.weight then
+            return;
+        end if;
+        if v_top < _take_lanes.cap then
+            if not v_creating then
+                -- one creator at a time, for the whole pool: a lock per lane would deadlock
+                perform pg_advisory_xact_lock(hashtextextended(_take_lanes.pool, i.lock_seed))
+                from pglimit.installation i;
+                v_creating := true;
+                continue;
+            end if;
+            v_now := clock_timestamp();
+            insert into pglimit.permits (pool, lane, turn, permit_id, expires_at, row_count)
+            select
+                _take_lanes.pool,
+                g.lane,
+                (date_part('epoch', v_now) * 1000000)::bigint,
+                0,
+                '-infinity',
+                0
+            from generate_series(
+                v_top + 1,
+                least(
+                    _take_lanes.cap,
+                    v_top + greatest(_take_lanes.weight - cardinality(taken), v_top, 1))::integer
+            ) g (lane);
+            continue;
+        end if;
+        if clock_timestamp() > v_deadline then
+            exit;
+        end if;
+        if v_attempt > 3 then
+            perform pg_sleep(0.0005);
+        end if;
+    end loop;
+    raise exception using
+        errcode = '55P03',
+        message = 'claim_permit found every free slot locked for a second',
+        detail = 'Other claims hold the free slots in transactions that do not end.',
+        hint = 'Look for sessions that are idle in transaction: select pid, query from pg_stat_activity '
+            || 'where state like ''idle in transaction%''.';
+end
+$$;
+
+comment on function pglimit._take_lanes(text, bigint, bigint) is
+    'internal: locks free lanes of a pool; taken is null when the pool has no room';
+
+revoke all on function pglimit._take_lanes(text, bigint, bigint) from public;

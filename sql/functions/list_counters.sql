@@ -1,0 +1,65 @@
+-- Lists counters by tenant, limit and subject, a page a call. Writes and locks nothing.
+create or replace function pglimit.list_counters(
+    limit_filter text default null,
+    subject_filter text default null,
+    after text default null,
+    max_rows integer default 100,
+    tenant_filter text default null,
+    include_closed boolean default false
+)
+returns setof pglimit.counter_row
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security definer
+rows 100
+set search_path = pg_catalog, pg_temp
+set row_security = on
+set lock_timeout = '1s'
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+begin
+    perform pglimit._check_standby('list_counters');
+    perform pglimit._check_max_rows(max_rows);
+    return query
+    select
+        x.tenant,
+        x.limit_name,
+        x.subject,
+        x.used,
+        x.window_start,
+        x.reset_at,
+        case when x.reset_at > clock_timestamp() then 'open' else 'closed' end,
+        x.key
+    from (
+        select
+            split_part(c.key, e'\x1f', 1) as tenant,
+            split_part(c.key, e'\x1f', 2) as limit_name,
+            substr(
+                c.key,
+                length(split_part(c.key, e'\x1f', 1))
+                    + length(split_part(c.key, e'\x1f', 2)) + 3) as subject,
+            c.used,
+            c.window_start,
+            c.reset_at,
+            c.key
+        from pglimit.counters c
+        where c.key > coalesce(after, '')
+            and (include_closed or c.reset_at > clock_timestamp())
+    ) x
+    where (limit_filter is null or x.limit_name = limit_filter)
+        and (subject_filter is null or x.subject = subject_filter)
+        and (tenant_filter is null or x.tenant = tenant_filter)
+    order by x.key
+    limit max_rows;
+end
+$$;
+
+comment on function pglimit.list_counters(text, text, text, integer, text, boolean) is
+    'Lists counters with an open window, and closed ones when asked to, by tenant, limit and subject; '
+    'after is the last cursor seen. PGL01 invalid argument, PGL03 on a standby.';
+
+revoke all on function pglimit.list_counters(text, text, text, integer, text, boolean) from public;

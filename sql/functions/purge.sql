@@ -1,0 +1,134 @@
+-- Removes pools and counters that nobody came back to: as a whole, and only when all of a pool, or the
+-- window of a counter, has been over for installation.purge_after. Removing single lanes or hot keys
+-- would bring dead rows that a held snapshot pins back into the scans of claim and hit.
+-- Writes: permits, counters, purge_progress. Locks: the progress row (one purge at a time), then rows
+-- without waiting for them: a claim or hit that is in the way is passed over.
+-- Reads at most 1,000 blocks of each table a call, from where the last call stopped, so a call with
+-- nothing to do is cheap however large the tables are. No index on the expiry: each renewal would pay.
+create or replace function pglimit.purge(batch bigint default 1000)
+returns pglimit.purge_row
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security definer
+set search_path = pg_catalog, pg_temp
+set row_security = on
+set lock_timeout = '1s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+    v_after interval;
+    v_cutoff timestamptz;
+    v_cutoff_turn bigint;
+    v_block bigint;
+    v_stop bigint;
+    v_blocks bigint;
+    v_next_permits bigint := 0;
+    v_next_counters bigint := 0;
+    v_permits bigint := 0;
+    v_counters bigint := 0;
+    v_removed bigint;
+    v_pool text;
+begin
+    if pg_is_in_recovery() then
+        raise notice 'this is a standby: nothing to purge here';
+        return row(0, 0, false)::pglimit.purge_row;
+    end if;
+    if current_setting('transaction_isolation') <> 'read committed'
+        or current_setting('transaction_read_only') <> 'off'
+    then
+        perform pglimit._check_transaction('purge');
+    end if;
+    if purge.batch is null or purge.batch < 1 or purge.batch > 100000 then
+        raise exception using
+            errcode = 'PGL01',
+            message = format('batch of %s is out of range', coalesce(purge.batch::text, 'null')),
+            detail = 'One call removes 1 to 100,000 rows of each table.',
+            hint = 'Call pglimit.purge(1000) again until more is false.';
+    end if;
+
+    insert into pglimit.purge_progress (last_purge_at)
+    values (clock_timestamp())
+    on conflict on constraint purge_progress_pkey do nothing;
+    perform 1 from pglimit.purge_progress g where g.singleton for update skip locked;
+    if not found then
+        raise notice 'another purge is running';
+        return row(0, 0, false)::pglimit.purge_row;
+    end if;
+    select i.purge_after into v_after from pglimit.installation i where i.singleton;
+    v_cutoff := clock_timestamp() - v_after;
+    v_cutoff_turn := (date_part('epoch', v_cutoff) * 1000000)::bigint;
+
+    -- pools with a row in the next blocks, each removed as a whole or not at all
+    v_blocks := pg_relation_size('pglimit.permits') / current_setting('block_size')::bigint;
+    select g.permits_block into v_block from pglimit.purge_progress g where g.singleton;
+    v_block := case when v_block < v_blocks then v_block else 0 end;
+    v_stop := least(v_block + 1000, v_blocks);
+    while v_block < v_stop and v_permits < purge.batch loop
+        for v_pool in
+            select distinct p.pool
+            from pglimit.permits p
+            where p.ctid >= format('(%s,0)', v_block)::tid
+                and p.ctid < format('(%s,0)', v_block + 1)::tid
+                and p.expires_at < v_cutoff
+                and p.turn < v_cutoff_turn
+        loop
+            with locked as materialized (
+                select p.ctid as tid
+                from pglimit.permits p
+                where p.pool = v_pool and p.expires_at < v_cutoff and p.turn < v_cutoff_turn
+                for update skip locked
+            )
+            delete from pglimit.permits p
+            using locked l
+            where p.ctid = l.tid
+                and (select count(*) from locked) = (
+                    select count(*) from pglimit.permits q where q.pool = v_pool);
+            get diagnostics v_removed = row_count;
+            v_permits := v_permits + v_removed;
+        end loop;
+        v_block := v_block + 1;
+    end loop;
+    v_next_permits := case when v_block < v_blocks then v_block else 0 end;
+
+    v_blocks := pg_relation_size('pglimit.counters') / current_setting('block_size')::bigint;
+    select g.counters_block into v_block from pglimit.purge_progress g where g.singleton;
+    v_block := case when v_block < v_blocks then v_block else 0 end;
+    v_stop := least(v_block + 1000, v_blocks);
+    while v_block < v_stop and v_counters < purge.batch loop
+        with locked as materialized (
+            select c.ctid as tid
+            from pglimit.counters c
+            where c.ctid >= format('(%s,0)', v_block)::tid
+                and c.ctid < format('(%s,0)', v_block + 1)::tid
+                and c.reset_at < v_cutoff
+            for update skip locked
+        )
+        delete from pglimit.counters c
+        using locked l
+        where c.ctid = l.tid;
+        get diagnostics v_removed = row_count;
+        v_counters := v_counters + v_removed;
+        v_block := v_block + 1;
+    end loop;
+    v_next_counters := case when v_block < v_blocks then v_block else 0 end;
+
+    update pglimit.purge_progress g
+    set permits_block = v_next_permits,
+        counters_block = v_next_counters,
+        last_purge_at = clock_timestamp()
+    where g.singleton;
+    return row(
+        v_permits, v_counters, v_next_permits > 0 or v_next_counters > 0)::pglimit.purge_row;
+end
+$$;
+
+comment on function pglimit.purge(bigint) is
+    'Removes idle pools and counters, a bounded number a call. One row: rows removed, and whether this '
+    'pass over the tables has more to read. PGL01 invalid argument, PGL03 wrong transaction.';
+
+revoke all on function pglimit.purge(bigint) from public;

@@ -1,0 +1,24 @@
+-- Begins a new epoch of permit_id, for after a restore: ids claimed from then on are greater than any
+-- that the restored backup can have seen. Permits that are live stay live.
+-- Writes: installation, sentinel. Locks: the installation's row.
+create or replace function pglimit.raise_epoch()
+returns bigint
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security definer
+set search_path = pg_catalog, pg_temp
+set row_security = on
+set lock_timeout = '1s'
+as $$
+#variable_conflict use_column
+begin
+    return pglimit._begin_epoch((select s.epoch from pglimit.sentinel s));
+end
+$$;
+
+comment on function pglimit.raise_epoch() is
+    'Begins a new epoch, so that every later permit_id is greater than any before. Returns the epoch.';
+
+revoke all on function pglimit.raise_epoch() from public;

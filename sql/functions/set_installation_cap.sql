@@ -1,0 +1,35 @@
+-- Sets how many permits may be live at once over all tenants and endpoints.
+-- Writes: installation. Locks: its row.
+create or replace function pglimit.set_installation_cap(cap bigint)
+returns bigint
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security definer
+set search_path = pg_catalog, pg_temp
+set row_security = on
+set lock_timeout = '1s'
+as $$
+#variable_conflict use_column
+declare
+    v_before bigint;
+begin
+    if set_installation_cap.cap is null or set_installation_cap.cap < 0 then
+        raise exception using
+            errcode = 'PGL01',
+            message = format('cap of %s is out of range',
+                coalesce(set_installation_cap.cap::text, 'null')),
+            detail = 'The installation cap is zero (closed) or more.',
+            hint = 'A quarter of max_connections is a good start.';
+    end if;
+    select i.installation_cap into v_before from pglimit.installation i for update;
+    update pglimit.installation i set installation_cap = set_installation_cap.cap;
+    return v_before;
+end
+$$;
+
+comment on function pglimit.set_installation_cap(bigint) is
+    'Sets the cap over all tenants and endpoints. Returns the one before. PGL01 invalid argument.';
+
+revoke all on function pglimit.set_installation_cap(bigint) from public;

@@ -1,0 +1,32 @@
+-- Sets how long a pool or counter must have been idle before purge removes it.
+-- Writes: installation. Locks: its row.
+create or replace function pglimit.set_purge_after(idle interval)
+returns interval
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security definer
+set search_path = pg_catalog, pg_temp
+set row_security = on
+set lock_timeout = '1s'
+as $$
+#variable_conflict use_column
+declare
+    v_before interval;
+    v_idle interval := '0 s';
+begin
+    if set_purge_after.idle is distinct from interval '0 s' then
+        v_idle := pglimit._fixed_interval('idle', set_purge_after.idle);
+    end if;
+    select i.purge_after into v_before from pglimit.installation i for update;
+    update pglimit.installation i set purge_after = v_idle;
+    return v_before;
+end
+$$;
+
+comment on function pglimit.set_purge_after(interval) is
+    'Sets the idle time after which purge removes a pool or counter. Returns the one before. '
+    'PGL01 invalid argument.';
+
+revoke all on function pglimit.set_purge_after(interval) from public;

@@ -1,0 +1,34 @@
+-- Settings and state of the installation. Writes and locks nothing.
+create or replace function pglimit.show_installation()
+returns pglimit.installation_row
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security definer
+set search_path = pg_catalog, pg_temp
+set row_security = on
+set lock_timeout = '1s'
+as $$
+#variable_conflict use_column
+begin
+    perform pglimit._check_standby('show_installation');
+    return (
+        select row(
+            i.installation_cap,
+            (select f.in_use from pglimit._find_lanes(e'\x1f\x1f', i.installation_cap, 1) f),
+            coalesce((select s.epoch from pglimit.sentinel s), i.epoch),
+            i.epoch_since,
+            i.purge_after,
+            (select g.last_purge_at from pglimit.purge_progress g),
+            pglimit.pglimit_version(),
+            i.installed_at)::pglimit.installation_row
+        from pglimit.installation i);
+end
+$$;
+
+comment on function pglimit.show_installation() is
+    'Settings and state of the installation: cap and permits in use, epoch, purge, version. One row. '
+    'PGL03 on a standby.';
+
+revoke all on function pglimit.show_installation() from public;

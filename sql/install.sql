@@ -1,0 +1,62 @@
+-- Everything that is re-applied as a whole, in order: the code package. Tables move by migrations.
+
+-- signatures of earlier releases
+{{ template "functions/retired.sql" . }}
+
+-- internal: checks and errors
+{{ template "functions/internal/check_transaction.sql" . }}
+{{ template "functions/internal/check_standby.sql" . }}
+{{ template "functions/internal/check_names.sql" . }}
+{{ template "functions/internal/fixed_interval.sql" . }}
+{{ template "functions/internal/check_hit.sql" . }}
+{{ template "functions/internal/check_claim.sql" . }}
+{{ template "functions/internal/check_rule.sql" . }}
+{{ template "functions/internal/check_max_rows.sql" . }}
+{{ template "functions/internal/unknown_limit.sql" . }}
+
+-- internal: pieces of decisions
+{{ template "functions/internal/look.sql" . }}
+{{ template "functions/internal/find_lanes.sql" . }}
+{{ template "functions/internal/take_lanes.sql" . }}
+{{ template "functions/internal/begin_epoch.sql" . }}
+
+-- counters
+{{ template "functions/hit.sql" . }}
+{{ template "functions/peek.sql" . }}
+{{ template "functions/forget.sql" . }}
+
+-- permits
+{{ template "functions/claim_permit.sql" . }}
+{{ template "functions/renew_permit.sql" . }}
+{{ template "functions/release_permit.sql" . }}
+
+-- limits and endpoints
+{{ template "functions/set_limit.sql" . }}
+{{ template "functions/drop_limit.sql" . }}
+{{ template "functions/list_limits.sql" . }}
+{{ template "functions/set_endpoint.sql" . }}
+{{ template "functions/drop_endpoint.sql" . }}
+{{ template "functions/list_endpoints.sql" . }}
+
+-- operation
+{{ template "functions/pglimit_version.sql" . }}
+{{ template "functions/list_permits.sql" . }}
+{{ template "functions/list_counters.sql" . }}
+{{ template "functions/purge.sql" . }}
+{{ template "functions/set_installation_cap.sql" . }}
+{{ template "functions/set_purge_after.sql" . }}
+{{ template "functions/raise_epoch.sql" . }}
+{{ template "functions/show_installation.sql" . }}
+
+-- who may see and call what
+{{ template "functions/internal/secure_relation.sql" . }}
+{{ template "policies/installation.sql" . }}
+{{ template "policies/limits.sql" . }}
+{{ template "policies/endpoints.sql" . }}
+{{ template "policies/counters.sql" . }}
+{{ template "policies/permits.sql" . }}
+{{ template "policies/sentinel.sql" . }}
+{{ template "policies/purge_progress.sql" . }}
+{{ template "policies/limit_versions.sql" . }}
+{{ template "policies/permit_number.sql" . }}
+{{ template "policies/grants.sql" . }}

@@ -1,0 +1,62 @@
+-- Who may call what, in one screen; the only file with grants. Everything is revoked first, also what
+-- somebody granted by hand. Tables and sequences have no grants at all.
+do $$
+declare
+    v_row record;
+begin
+    for v_row in
+        select distinct p.oid::regprocedure as signature, x.grantee
+        from pg_catalog.pg_proc p
+        cross join pg_catalog.aclexplode(p.proacl) x
+        where p.pronamespace = 'pglimit'::regnamespace and x.grantee <> p.proowner
+    loop
+        execute pg_catalog.format(
+            'revoke all on function %s from %s cascade',
+            v_row.signature,
+            case when v_row.grantee = 0 then 'public' else v_row.grantee::regrole::text end);
+    end loop;
+end
+$$;
+
+grant usage on schema pglimit to pglimit_app, pglimit_operator, pglimit_monitor;
+
+-- what a service calls
+grant execute on function
+    pglimit.claim_permit(
+        text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text),
+    pglimit.renew_permit(bigint, interval),
+    pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text)
+to pglimit_app;
+
+-- what a service and an operator call
+grant execute on function
+    pglimit.forget(text, text, text),
+    pglimit.release_permit(bigint, text)
+to pglimit_app, pglimit_operator;
+
+-- what everybody may see
+grant execute on function
+    pglimit.peek(text, text, bigint, interval, bigint, text, bigint, text),
+    pglimit.pglimit_version()
+to pglimit_app, pglimit_operator, pglimit_monitor;
+
+-- what shows keys
+grant execute on function
+    pglimit.list_counters(text, text, text, integer, text, boolean),
+    pglimit.list_endpoints(text, text, integer, text),
+    pglimit.list_limits(text, text, integer, text),
+    pglimit.list_permits(text, text, bigint, integer, text, boolean),
+    pglimit.show_installation()
+to pglimit_operator, pglimit_monitor;
+
+-- what an operator changes
+grant execute on function
+    pglimit.drop_endpoint(text, text),
+    pglimit.drop_limit(text, text),
+    pglimit.purge(bigint),
+    pglimit.raise_epoch(),
+    pglimit.set_endpoint(text, bigint, bigint, interval, bigint, boolean, text, text, text),
+    pglimit.set_installation_cap(bigint),
+    pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text),
+    pglimit.set_purge_after(interval)
+to pglimit_operator;

@@ -1,0 +1,2 @@
+-- limit_versions: read and written by pglimit_system alone.
+do $$ begin perform pglimit._secure_relation('pglimit.limit_versions'); end $$;

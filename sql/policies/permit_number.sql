@@ -1,0 +1,2 @@
+-- permit_number: read and written by pglimit_system alone.
+do $$ begin perform pglimit._secure_relation('pglimit.permit_number'); end $$;

@@ -1,0 +1,2 @@
+-- permits: read and written by pglimit_system alone.
+do $$ begin perform pglimit._secure_relation('pglimit.permits'); end $$;

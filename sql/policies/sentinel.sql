@@ -1,0 +1,2 @@
+-- sentinel: read and written by pglimit_system alone.
+do $$ begin perform pglimit._secure_relation('pglimit.sentinel'); end $$;

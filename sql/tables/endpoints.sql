@@ -1,0 +1,30 @@
+-- Endpoints by name. A row of a tenant beats the row of tenant '', which holds for everyone.
+create table pglimit.endpoints (
+    tenant text collate "C" not null,
+    endpoint text collate "C" not null,
+    holder_cap bigint,
+    endpoint_cap bigint,
+    time_bound interval,
+    row_cap bigint,
+    in_installation boolean not null,
+    mode text not null,
+    on_outage text not null,
+    limit_version bigint not null,
+    updated_at timestamptz not null,
+    updated_by text not null,
+    constraint endpoints_pkey primary key (tenant, endpoint),
+    constraint endpoints_holder_cap_check check (holder_cap >= 0),
+    constraint endpoints_endpoint_cap_check check (endpoint_cap >= 0),
+    constraint endpoints_time_bound_check check (time_bound > '0 s'),
+    constraint endpoints_row_cap_check check (row_cap >= 0),
+    constraint endpoints_some_cap_check
+        check (holder_cap is not null or endpoint_cap is not null or in_installation),
+    constraint endpoints_on_outage_check check (on_outage in ('allow', 'refuse'))
+);
+
+comment on table pglimit.endpoints is
+    'heavy endpoints by name with their bounds, read by claim_permit for what the caller leaves out';
+comment on column pglimit.endpoints.time_bound is
+    'how long one request may run; a permit lasts this and 30 s more';
+comment on column pglimit.endpoints.in_installation is
+    'whether permits of this endpoint count against the installation cap';

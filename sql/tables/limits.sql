@@ -1,0 +1,26 @@
+-- Limits by name. A row of a tenant beats the row of tenant '', which holds for everyone.
+create table pglimit.limits (
+    tenant text collate "C" not null,
+    limit_name text collate "C" not null,
+    max_hits bigint not null,
+    per interval not null,
+    algorithm text not null,
+    burst bigint,
+    durable boolean not null,
+    mode text not null,
+    on_outage text not null,
+    limit_version bigint not null,
+    updated_at timestamptz not null,
+    updated_by text not null,
+    constraint limits_pkey primary key (tenant, limit_name),
+    constraint limits_max_hits_check check (max_hits >= 0),
+    constraint limits_per_check check (per > '0 s'),
+    constraint limits_on_outage_check check (on_outage in ('allow', 'refuse'))
+);
+
+comment on table pglimit.limits is
+    'limits by name, read by hit and peek when the caller gives no limit';
+comment on column pglimit.limits.per is
+    'length of a window in fixed seconds (a day is 24 h), normalised when set';
+comment on column pglimit.limits.limit_version is
+    'grows with every change of any limit or endpoint and is never used twice';

@@ -1,0 +1,41 @@
+-- Permits as lanes and turns. A pool is tenant, endpoint and holder joined by the unit separator
+-- (0x1f): with an empty holder it is the endpoint's pool, with all three empty the installation's.
+-- Names are never empty and hold no such character, so pools cannot meet, and descending order of
+-- the pools of one permit is holder, endpoint, installation. A pool has lanes 1, 2, …; the current
+-- row of a lane is the one with the highest turn. A lane is free when that row has lapsed or was
+-- released (expires_at -infinity). A permit holds `weight` lanes in each of its pools, all rows with
+-- its permit_id and one expires_at; its head row alone (claimed_at is not null) carries what is listed.
+create unlogged table pglimit.permits (
+    pool text collate "C" not null,
+    lane integer not null,
+    turn bigint not null,
+    permit_id bigint not null,
+    expires_at timestamptz not null,
+    row_count integer not null,
+    claimed_at timestamptz,
+    lease interval,
+    weight integer,
+    for_pool text collate "C",
+    note jsonb,
+    constraint permits_pkey primary key (pool, lane, turn)
+) with (
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_scale_factor = 0.2,
+    autovacuum_analyze_scale_factor = 0.1,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+create index permits_permit_id_idx on pglimit.permits (permit_id);
+
+comment on table pglimit.permits is
+    'lanes of the pools and the permits that hold them; emptied by a crash of the server';
+comment on column pglimit.permits.pool is
+    'tenant, endpoint and holder, joined by the unit separator (0x1f)';
+comment on column pglimit.permits.row_count is
+    'how many rows the permit has over all its pools';
+comment on column pglimit.permits.claimed_at is
+    'when the permit was claimed; set on its head row alone';
+comment on column pglimit.permits.for_pool is
+    'tenant, endpoint and holder of the permit, where the head row lies in a shared pool';

@@ -1,0 +1,9 @@
+-- Result of purge.
+create type pglimit.purge_row as (
+    permits_purged bigint,
+    counters_purged bigint,
+    more boolean
+);
+
+comment on type pglimit.purge_row is
+    'result of purge';
