@@ -77,7 +77,7 @@ func (f noneFlag[T]) Set(s string) error {
 	}
 	v, err := f.parse(s)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; or none", err)
 	}
 	*f.change = change[T]{given: true, value: &v}
 	return nil
@@ -103,7 +103,7 @@ func durationOrNoneVar(flags *pflag.FlagSet, c *change[time.Duration], name, usa
 func parseCount(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		return 0, errors.New("it is a whole number from 0 on, or none where there may be none")
+		return 0, errors.New("it is a whole number from 0 on")
 	}
 	return n, nil
 }

@@ -355,8 +355,9 @@ func writeFields[T any](p printer, v view[T], row T) error {
 			text = "none" // what a flag takes for it
 		}
 		if c.color != nil {
-			color, sign := c.color(row)
-			text = p.streams.paint(color, sign+text)
+			if color, sign := c.color(row); color != plain {
+				text = p.streams.paint(color, sign+text)
+			}
 		}
 		fmt.Fprintf(w, "%s:\t%s\n", strings.ReplaceAll(c.name, "_", " "), text)
 	}
