@@ -156,7 +156,7 @@ func TestClaimPermit(t *testing.T) {
 		held := must(db.app.ClaimPermit(ctx, p))(t)
 		time.Sleep(5 * time.Millisecond)
 		renewed := must(held.Renew(ctx, pgclient.D(time.Hour)))(t)
-		want(t, "renew", renewed, pgclient.RenewResult{Reason: pgclient.ReasonLapsed})
+		want(t, "renew", renewed, pgclient.RenewResult{ExpiresAt: held.ExpiresAt, Reason: pgclient.ReasonLapsed})
 		want(t, "release", must(held.Release(ctx))(t), pgclient.ReleaseResult{Reason: pgclient.ReasonLapsed})
 	})
 

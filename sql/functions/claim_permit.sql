@@ -1,11 +1,10 @@
--- Claims `weight` slots in each pool asked for, all or nothing.
--- Writes: permits (the lanes taken); in a new epoch also installation and sentinel. Locks, in order:
--- lanes of the holder's, the endpoint's, the installation's pool, none of which it waits for; the
--- advisory lock of a pool whose lanes are made.
--- Every pool is looked at before the first lane is locked, so that a refusal writes nothing unless
--- it lost a race. The number is drawn after every lane is locked, so it grows with each hand-over of
--- a lane; then one update gives all lanes their new turn, which sorts after every dead one.
--- Correct without purge: a lane is free as soon as its lease has ended.
+-- Claims `weight` slots in each pool asked for, all or nothing. Writes: permits (the lanes taken);
+-- in a new epoch also installation and sentinel. Locks, in order: lanes of the holder's, the
+-- endpoint's, the installation's pool, none of which it waits for; the advisory lock of a pool
+-- whose lanes are made. Every pool is looked at before the first lane is locked, so that a refusal
+-- writes nothing unless it lost a race. The number is drawn after every lane is locked, so it
+-- grows with each hand-over of a lane; then one update gives all lanes their new turn, which sorts
+-- after every dead one. Correct without purge: a lane is free as soon as its lease has ended.
 create or replace function pglimit.claim_permit(
     endpoint text,
     holder text,
@@ -45,13 +44,13 @@ declare
         v_for, v_tenant || e'\x1f' || claim_permit.endpoint || e'\x1f', e'\x1f\x1f'];
     v_caps bigint[] := array[
         claim_permit.holder_cap, claim_permit.endpoint_cap, claim_permit.installation_cap];
+    v_first integer;
     v_in_use bigint;
     v_free_at timestamptz;
     v_tids tid[];
     v_taken tid[] := array[]::tid[];
     v_least_cap bigint;
     v_least_in_use bigint;
-    v_epoch bigint;
     v_id bigint;
     v_now timestamptz;
     v_expires timestamptz;
@@ -62,10 +61,23 @@ begin
     then
         perform pglimit._check_transaction('claim_permit');
     end if;
-    perform pglimit._check_claim(
-        claim_permit.endpoint, claim_permit.holder, claim_permit.holder_cap,
-        claim_permit.endpoint_cap, claim_permit.installation_cap, claim_permit.lease,
-        claim_permit.weight, claim_permit.request_id, claim_permit.note, v_tenant);
+    if (
+        btrim(claim_permit.endpoint) <> ''
+        and btrim(claim_permit.holder) <> ''
+        and claim_permit.endpoint !~ '[^ -~]' collate "C"
+        and v_tenant !~ '[[:cntrl:]]' collate "C"
+        and octet_length(v_for) <= 1026
+        and claim_permit.weight between 1 and 1000
+        and claim_permit.request_id is null
+        and claim_permit.note is null
+        and least(v_caps[1], v_caps[2], v_caps[3], 0) = 0
+        and coalesce(claim_permit.lease, '1 s') > '0 s'
+    ) is not true then
+        perform pglimit._check_claim(
+            claim_permit.endpoint, claim_permit.holder, claim_permit.holder_cap,
+            claim_permit.endpoint_cap, claim_permit.installation_cap, claim_permit.lease,
+            claim_permit.weight, claim_permit.request_id, claim_permit.note, v_tenant);
+    end if;
 
     select
         array[
@@ -83,7 +95,9 @@ begin
                 e.holder_cap,
                 e.endpoint_cap,
                 case when e.in_installation
-                    then (select i.installation_cap from pglimit.installation i where i.singleton) end],
+                    then (
+                        select i.installation_cap from pglimit.installation i where i.singleton)
+                end],
             e.time_bound, e.row_cap, e.on_outage, e.limit_version
         into v_row_caps, v_time_bound, v_row_cap, v_on_outage, v_version
         from pglimit.endpoints e
@@ -100,8 +114,8 @@ begin
             message = format('unknown endpoint %s', quote_literal(claim_permit.endpoint)),
             detail = 'The call gives no cap, and no row of pglimit.endpoints has this name.',
             hint = format(
-                'Create it: select pglimit.set_endpoint(%s, holder_cap => 2, time_bound => ''1 minute''); '
-                || 'or pass a cap and a lease with the call.',
+                'Create it: select pglimit.set_endpoint(%s, holder_cap => 2, '
+                || 'time_bound => ''1 minute''); or pass a cap and a lease with the call.',
                 quote_literal(claim_permit.endpoint));
     end if;
     v_lease := coalesce(v_lease, v_time_bound + interval '30 s');
@@ -109,13 +123,14 @@ begin
         raise exception using
             errcode = 'PGL01',
             message = format('endpoint %s has no lease', quote_literal(claim_permit.endpoint)),
-            detail = 'The call gives no lease, and no row of pglimit.endpoints gives a time bound. '
-                || 'There is no silent default.',
+            detail = 'Neither the call nor a row of pglimit.endpoints says how long the permit '
+                || 'may live, and there is no silent default.',
             hint = 'Pass lease => ''30 s'', or set the time_bound of the endpoint.';
     end if;
     v_lease := pglimit._fixed_interval('lease', v_lease);
 
-    -- look at every pool first, then take them in order
+    -- look at every pool first, then take them in order; the first one asked for needs no look, for
+    -- nothing is locked before it
     for v_phase in 1..2 loop
         for k in 1..3 loop
             continue when v_caps[k] is null;
@@ -126,6 +141,10 @@ begin
                     v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
             end if;
             if v_phase = 1 then
+                if v_first is null then
+                    v_first := k;
+                    continue;
+                end if;
                 select f.in_use, f.free_at
                 into v_in_use, v_free_at
                 from pglimit._find_lanes(v_pools[k], v_caps[k], claim_permit.weight) f;
@@ -152,8 +171,8 @@ begin
     end loop;
 
     for v_attempt in 1..10 loop
-        select s.epoch, s.epoch * 549755813888 + nextval('pglimit.permit_number')
-        into v_epoch, v_id
+        select s.epoch * 549755813888 + nextval('pglimit.permit_number')
+        into v_id
         from pglimit.sentinel s
         where s.singleton;
         exit when found;
@@ -181,8 +200,9 @@ $$;
 comment on function pglimit.claim_permit(
     text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text) is
     'Claims a permit of a heavy endpoint for a holder, within the caps of holder, endpoint and '
-    'installation, all or nothing. One row; a refusal is a row with granted = false that names the pool. '
-    'PGL01 invalid argument, PGL02 unknown endpoint, PGL03 wrong transaction, 55P03 after 1 s of waiting.';
+    'installation, all or nothing. One row; a refusal is a row with granted = false that names '
+    'the pool. PGL01 invalid argument, PGL02 unknown endpoint, PGL03 wrong transaction, '
+    '55P03 after 1 s of waiting.';
 
 revoke all on function pglimit.claim_permit(
     text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text) from public;

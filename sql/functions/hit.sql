@@ -89,7 +89,8 @@ begin
         perform pglimit._check_hit(
             hit.limit_name, hit.subject, v_max, v_per, hit.cost,
             hit.algorithm, hit.burst, v_tenant);
-        return pglimit._look(v_tenant, hit.limit_name, hit.subject, v_max, 1, v_on_outage, v_version);
+        return pglimit._look(
+            v_tenant, hit.limit_name, hit.subject, v_max, 1, v_on_outage, v_version);
     end if;
 
     for v_attempt in 1..1000 loop
@@ -115,12 +116,14 @@ begin
                     continue;
                 end if;
                 return row(
-                    false, 'never', v_max, v_max, null, null, v_on_outage, v_version)::pglimit.hit_row;
+                    false, 'never', v_max, v_max, null, null,
+                    v_on_outage, v_version)::pglimit.hit_row;
             end if;
             v_per := pglimit._fixed_interval('per', v_per);
             insert into pglimit.counters (key, turn, changes, used, window_start, reset_at)
             values (
-                v_key, (date_part('epoch', v_now) * 1000000)::bigint, 0, hit.cost, v_now, v_now + v_per);
+                v_key, (date_part('epoch', v_now) * 1000000)::bigint, 0, hit.cost,
+                v_now, v_now + v_per);
             return row(
                 true, 'allowed', v_max, v_max - hit.cost, null, v_now + v_per,
                 v_on_outage, v_version)::pglimit.hit_row;
@@ -201,6 +204,8 @@ $$;
 comment on function pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text) is
     'Records a hit of a subject and says whether the limit allows it. '
     'One row; a refusal is a row with allowed = false and writes nothing. '
-    'PGL01 invalid argument, PGL02 unknown limit, PGL03 wrong transaction, 55P03 after 1 s of waiting.';
+    'PGL01 invalid argument, PGL02 unknown limit, PGL03 wrong transaction, '
+    '55P03 after 1 s of waiting.';
 
-revoke all on function pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text) from public;
+revoke all on function pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text)
+    from public;

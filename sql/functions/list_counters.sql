@@ -59,7 +59,7 @@ end
 $$;
 
 comment on function pglimit.list_counters(text, text, text, integer, text, boolean) is
-    'Lists counters with an open window, and closed ones when asked to, by tenant, limit and subject; '
-    'after is the last cursor seen. PGL01 invalid argument, PGL03 on a standby.';
+    'Lists counters with an open window, and closed ones when asked to, by tenant, limit and '
+    'subject; after is the last cursor seen. PGL01 invalid argument, PGL03 on a standby.';
 
 revoke all on function pglimit.list_counters(text, text, text, integer, text, boolean) from public;

@@ -29,7 +29,8 @@ begin
     from pglimit.endpoints e
     where (
             after is null
-            or (e.tenant, e.endpoint) > (split_part(after, e'\x1f', 1), split_part(after, e'\x1f', 2))
+            or (e.tenant, e.endpoint)
+                > (split_part(after, e'\x1f', 1), split_part(after, e'\x1f', 2))
         )
         and (endpoint_filter is null or e.endpoint = endpoint_filter)
         and (tenant_filter is null or e.tenant = tenant_filter)

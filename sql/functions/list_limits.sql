@@ -23,13 +23,14 @@ begin
     perform pglimit._check_max_rows(max_rows);
     return query
     select
-        l.tenant::text, l.limit_name::text, l.max_hits, l.per, l.algorithm, l.burst, l.durable, l.mode,
-        l.on_outage, l.limit_version, l.updated_at, l.updated_by,
+        l.tenant::text, l.limit_name::text, l.max_hits, l.per, l.algorithm, l.burst, l.durable,
+        l.mode, l.on_outage, l.limit_version, l.updated_at, l.updated_by,
         l.tenant || e'\x1f' || l.limit_name
     from pglimit.limits l
     where (
             after is null
-            or (l.tenant, l.limit_name) > (split_part(after, e'\x1f', 1), split_part(after, e'\x1f', 2))
+            or (l.tenant, l.limit_name)
+                > (split_part(after, e'\x1f', 1), split_part(after, e'\x1f', 2))
         )
         and (limit_filter is null or l.limit_name = limit_filter)
         and (tenant_filter is null or l.tenant = tenant_filter)

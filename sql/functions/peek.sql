@@ -26,7 +26,6 @@ as $$
 declare
     v_tenant text := coalesce(peek.tenant, current_setting('pglimit.tenant', true), '');
     v_max bigint;
-    v_per interval;
     v_on_outage text;
     v_version bigint;
 begin
@@ -35,8 +34,8 @@ begin
         peek.limit_name, peek.subject, peek.max_hits, peek.per, peek.cost,
         peek.algorithm, peek.burst, v_tenant);
     if peek.max_hits is null or peek.per is null then
-        select l.max_hits, l.per, l.on_outage, l.limit_version
-        into v_max, v_per, v_on_outage, v_version
+        select l.max_hits, l.on_outage, l.limit_version
+        into v_max, v_on_outage, v_version
         from pglimit.limits l
         where l.tenant in (v_tenant, '') and l.limit_name = peek.limit_name
         order by l.tenant desc
@@ -55,4 +54,5 @@ comment on function pglimit.peek(text, text, bigint, interval, bigint, text, big
     'Says what hit would answer now, and records nothing. One row, as of hit. '
     'PGL01 invalid argument, PGL02 unknown limit, PGL03 on a standby.';
 
-revoke all on function pglimit.peek(text, text, bigint, interval, bigint, text, bigint, text) from public;
+revoke all on function pglimit.peek(text, text, bigint, interval, bigint, text, bigint, text)
+    from public;

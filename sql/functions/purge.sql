@@ -1,10 +1,10 @@
--- Removes pools and counters that nobody came back to: as a whole, and only when all of a pool, or the
--- window of a counter, has been over for installation.purge_after. Removing single lanes or hot keys
--- would bring dead rows that a held snapshot pins back into the scans of claim and hit.
--- Writes: permits, counters, purge_progress. Locks: the progress row (one purge at a time), then rows
--- without waiting for them: a claim or hit that is in the way is passed over.
--- Reads at most 1,000 blocks of each table a call, from where the last call stopped, so a call with
--- nothing to do is cheap however large the tables are. No index on the expiry: each renewal would pay.
+-- Removes pools and counters that nobody came back to: as a whole, and only when all of a pool, or
+-- the window of a counter, has been over for installation.purge_after. Removing single lanes or
+-- hot keys would bring dead rows that a held snapshot pins back into the scans of claim and hit.
+-- Writes: permits, counters, purge_progress. Locks: the progress row (one purge at a time), then
+-- rows without waiting for them: a claim or hit that is in the way is passed over. Reads at most
+-- 1,000 blocks of each table a call, from where the last call stopped, so a call with nothing to
+-- do is cheap however large the tables are. No index on the expiry: each renewal would pay.
 create or replace function pglimit.purge(batch bigint default 1000)
 returns pglimit.purge_row
 language plpgsql
@@ -128,7 +128,8 @@ end
 $$;
 
 comment on function pglimit.purge(bigint) is
-    'Removes idle pools and counters, a bounded number a call. One row: rows removed, and whether this '
-    'pass over the tables has more to read. PGL01 invalid argument, PGL03 wrong transaction.';
+    'Removes idle pools and counters, a bounded number a call. One row: rows removed, and '
+    'whether this pass over the tables has more to read. '
+    'PGL01 invalid argument, PGL03 wrong transaction.';
 
 revoke all on function pglimit.purge(bigint) from public;

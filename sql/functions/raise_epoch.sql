@@ -1,6 +1,6 @@
--- Begins a new epoch of permit_id, for after a restore: ids claimed from then on are greater than any
--- that the restored backup can have seen. Permits that are live stay live.
--- Writes: installation, sentinel. Locks: the installation's row.
+-- Begins a new epoch of permit_id, for after a restore: ids claimed from then on are greater than
+-- any that the restored backup can have seen. Permits that are live stay live. Writes:
+-- installation, sentinel. Locks: the installation's row.
 create or replace function pglimit.raise_epoch()
 returns bigint
 language plpgsql
@@ -19,6 +19,7 @@ end
 $$;
 
 comment on function pglimit.raise_epoch() is
-    'Begins a new epoch, so that every later permit_id is greater than any before. Returns the epoch.';
+    'Begins a new epoch, so that every later permit_id is greater than any before. '
+    'Returns the epoch.';
 
 revoke all on function pglimit.raise_epoch() from public;

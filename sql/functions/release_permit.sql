@@ -1,6 +1,6 @@
 -- Releases a permit by its id: the rows stay, as free lanes. Releasing again changes nothing.
--- Writes: permits. Locks: the permit's rows, in the order of claims (pool, lane), before it looks at
--- the clock.
+-- Writes: permits. Locks: the permit's rows, in the order of claims (pool, lane), before it looks
+-- at the clock.
 create or replace function pglimit.release_permit(
     permit_id bigint,
     holder text default null

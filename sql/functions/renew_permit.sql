@@ -1,7 +1,7 @@
--- Extends a live permit: all of its rows or none. A lapsed permit stays lapsed, for its lanes may be
--- somebody else's. Without a lease argument the lease of the claim is given again.
--- Writes: permits. Locks: the permit's rows, in the order of claims (pool, lane), before it looks at
--- the clock: in index order it would deadlock with a release.
+-- Extends a live permit: all of its rows or none. A lapsed permit stays lapsed, for its lanes may
+-- be somebody else's. Without a lease argument the lease of the claim is given again. Writes:
+-- permits. Locks: the permit's rows, in the order of claims (pool, lane), before it looks at the
+-- clock: in index order it would deadlock with a release.
 create or replace function pglimit.renew_permit(
     permit_id bigint,
     lease interval default null

@@ -1,2 +1,3 @@
--- Signatures that earlier releases had and this one has no more: one `drop function if exists` each,
--- with the exact old arguments, in the transaction that creates their successors. Append only.
+-- Signatures that earlier releases had and this one has no more: one `drop function if exists`
+-- each, with the exact old arguments, in the transaction that creates their successors. Append
+-- only.

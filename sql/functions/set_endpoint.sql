@@ -76,7 +76,8 @@ $$;
 
 comment on function pglimit.set_endpoint(
     text, bigint, bigint, interval, bigint, boolean, text, text, text) is
-    'Creates or replaces the endpoint of this name. Returns its new limit_version. PGL01 invalid argument.';
+    'Creates or replaces the endpoint of this name. Returns its new limit_version. '
+    'PGL01 invalid argument.';
 
 revoke all on function pglimit.set_endpoint(
     text, bigint, bigint, interval, bigint, boolean, text, text, text) from public;

@@ -71,7 +71,8 @@ $$;
 
 comment on function pglimit.set_limit(
     text, bigint, interval, text, bigint, boolean, text, text, text) is
-    'Creates or replaces the limit of this name. Returns its new limit_version. PGL01 invalid argument.';
+    'Creates or replaces the limit of this name. Returns its new limit_version. '
+    'PGL01 invalid argument.';
 
 revoke all on function pglimit.set_limit(
     text, bigint, interval, text, bigint, boolean, text, text, text) from public;

@@ -14,7 +14,7 @@ as $$
 #variable_conflict use_column
 declare
     v_before interval;
-    v_idle interval := '0 s';
+    v_idle interval := interval '0 s';
 begin
     if set_purge_after.idle is distinct from interval '0 s' then
         v_idle := pglimit._fixed_interval('idle', set_purge_after.idle);

@@ -28,7 +28,7 @@ end
 $$;
 
 comment on function pglimit.show_installation() is
-    'Settings and state of the installation: cap and permits in use, epoch, purge, version. One row. '
-    'PGL03 on a standby.';
+    'Settings and state of the installation: cap and permits in use, epoch, purge, version. '
+    'One row. PGL03 on a standby.';
 
 revoke all on function pglimit.show_installation() from public;

@@ -1,5 +1,5 @@
--- Who may call what, in one screen; the only file with grants. Everything is revoked first, also what
--- somebody granted by hand. Tables and sequences have no grants at all.
+-- Who may call what, in one screen; the only file with grants. Everything is revoked first, also
+-- what somebody granted by hand. Tables and sequences have no grants at all.
 do $$
 declare
     v_row record;

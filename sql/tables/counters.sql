@@ -1,10 +1,10 @@
 -- Counts of open windows, newest first: the current row of a key is the one with the highest turn,
 -- found by a backward index scan that stops at it. It is updated in place up to 64 times and then
--- moves on to a higher turn, so that dead versions a held snapshot pins lie behind it, where no scan
--- goes. Nothing that changes within a turn is indexed: those updates are heap-only.
--- The key is one column, tenant, limit name and subject joined by the unit separator (0x1f): one
--- comparison per step of the index descent instead of three. Neither tenant nor limit name can hold
--- that character, so no two keys meet, and the order is still tenant, limit, subject.
+-- moves on to a higher turn, so that dead versions a held snapshot pins lie behind it, where no
+-- scan goes. Nothing that changes within a turn is indexed: those updates are heap-only. The key
+-- is one column, tenant, limit name and subject joined by the unit separator (0x1f): one
+-- comparison per step of the index descent instead of three. Neither tenant nor limit name can
+-- hold that character, so no two keys meet, and the order is still tenant, limit, subject.
 create unlogged table pglimit.counters (
     key text collate "C" not null,
     turn bigint not null,

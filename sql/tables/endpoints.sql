@@ -23,7 +23,7 @@ create table pglimit.endpoints (
 );
 
 comment on table pglimit.endpoints is
-    'heavy endpoints by name with their bounds, read by claim_permit for what the caller leaves out';
+    'heavy endpoints and their bounds, read by claim_permit for what the caller leaves out';
 comment on column pglimit.endpoints.time_bound is
     'how long one request may run; a permit lasts this and 30 s more';
 comment on column pglimit.endpoints.in_installation is

@@ -24,7 +24,7 @@ comment on column pglimit.installation.installation_cap is
 comment on column pglimit.installation.purge_after is
     'how long a pool or counter must have been idle before purge removes it';
 comment on column pglimit.installation.epoch is
-    'high part of every permit_id; minutes since 2025-01-01, raised after each loss of the unlogged tables';
+    'high part of every permit_id; minutes since 2025, raised when the unlogged tables are lost';
 comment on column pglimit.installation.lock_seed is
     'secret seed of every advisory lock, so that nobody outside can hold the lock of a known key';
 comment on column pglimit.installation.secret is

@@ -3,8 +3,9 @@
 -- Names are never empty and hold no such character, so pools cannot meet, and descending order of
 -- the pools of one permit is holder, endpoint, installation. A pool has lanes 1, 2, …; the current
 -- row of a lane is the one with the highest turn. A lane is free when that row has lapsed or was
--- released (expires_at -infinity). A permit holds `weight` lanes in each of its pools, all rows with
--- its permit_id and one expires_at; its head row alone (claimed_at is not null) carries what is listed.
+-- released (expires_at -infinity). A permit holds `weight` lanes in each of its pools, all rows
+-- with its permit_id and one expires_at; its head row alone (claimed_at is not null) carries what
+-- is listed.
 create unlogged table pglimit.permits (
     pool text collate "C" not null,
     lane integer not null,

@@ -1,6 +1,6 @@
 -- Begins a new epoch: after a crash or promotion emptied the unlogged tables, and after a restore.
--- Writes: installation, sentinel. Locks: the installation's row, after every lane of a claim.
--- The epoch is on disk before any permit_id carries it: the sentinel is seen by others only with the
+-- Writes: installation, sentinel. Locks: the installation's row, after every lane of a claim. The
+-- epoch is on disk before any permit_id carries it: the sentinel is seen by others only with the
 -- commit, and that commit is synchronous whatever the session says. Returns the epoch in force.
 create or replace function pglimit._begin_epoch(expected bigint)
 returns bigint
@@ -22,7 +22,8 @@ begin
     end if;
     v_epoch := greatest(
         v_epoch + 1,
-        floor(date_part('epoch', clock_timestamp() - timestamptz '2025-01-01 00:00:00+00') / 60)::bigint);
+        floor(date_part('epoch', clock_timestamp() - timestamptz '2025-01-01 00:00:00+00')
+            / 60)::bigint);
     perform set_config('synchronous_commit', 'on', true);
     update pglimit.installation i
     set epoch = v_epoch, epoch_since = clock_timestamp();

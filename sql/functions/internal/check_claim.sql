@@ -23,7 +23,8 @@ begin
     if holder_cap < 0 or endpoint_cap < 0 or installation_cap < 0 then
         raise exception using
             errcode = 'PGL01',
-            message = format('a cap of %s is negative', least(holder_cap, endpoint_cap, installation_cap)),
+            message = format('a cap of %s is negative',
+                least(holder_cap, endpoint_cap, installation_cap)),
             detail = 'A cap is zero (closed) or more.',
             hint = 'Pass 0 to refuse everything, or null to look the cap up.';
     end if;

@@ -39,7 +39,8 @@ begin
     if algorithm <> 'fixed_window' then
         raise exception using
             errcode = 'PGL01',
-            message = format('algorithm %s is not served by this version', quote_literal(algorithm)),
+            message = format('algorithm %s is not served by this version',
+                quote_literal(algorithm)),
             detail = 'This version of pglimit counts in fixed windows.',
             hint = 'Leave algorithm out, or pass algorithm => ''fixed_window''.';
     end if;
@@ -47,7 +48,7 @@ begin
         raise exception using
             errcode = 'PGL01',
             message = 'burst is not served by this version',
-            detail = 'A fixed window has no burst of its own: it lets max_hits through at any pace.',
+            detail = 'A fixed window has no burst of its own: it lets max_hits by at any pace.',
             hint = 'Leave burst out.';
     end if;
 end

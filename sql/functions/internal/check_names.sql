@@ -1,6 +1,6 @@
--- Refuses names that cannot be stored. `kind` is limit or endpoint, `member_kind` subject or holder.
--- Called where a key is met for the first time: a key that has a row has passed. Writes nothing.
--- 1,024 bytes keep an index entry below the 2,704 that a btree page allows.
+-- Refuses names that cannot be stored. `kind` is limit or endpoint, `member_kind` subject or
+-- holder. Called where a key is met for the first time: a key that has a row has passed. Writes
+-- nothing. 1,024 bytes keep an index entry below the 2,704 that a btree page allows.
 create or replace function pglimit._check_names(
     kind text,
     name text,
@@ -19,7 +19,8 @@ begin
     if name is null or btrim(name) = '' then
         raise exception using
             errcode = 'PGL01',
-            message = format('%s name is %s', kind, case when name is null then 'null' else 'blank' end),
+            message = format('%s name is %s', kind,
+                case when name is null then 'null' else 'blank' end),
             detail = format('Every call names its %s.', kind),
             hint = format('Give it a name such as ''%s''.',
                 case kind when 'limit' then 'login_attempt' else 'audit.export' end);
@@ -30,7 +31,7 @@ begin
             message = format('%s name %s has a character that is not printable ASCII',
                 kind, quote_literal(left(name, 100))),
             detail = 'Names travel in HTTP headers, which carry nothing else.',
-            hint = format('Use letters, digits and punctuation for the name; put other text into the %s.',
+            hint = format('Name it in letters, digits and punctuation; put other text into the %s.',
                 coalesce(member_kind, 'note'));
     end if;
     if member_kind is not null and (member is null or btrim(member) = '') then
@@ -56,7 +57,8 @@ begin
                 octet_length(tenant) + octet_length(name) + coalesce(octet_length(member), 0)),
             detail = format('Tenant, %s and %s together may have 1,024 bytes.',
                 kind, coalesce(member_kind, 'nothing else')),
-            hint = 'Pass a hash of what is long: encode(sha256(convert_to(value, ''UTF8'')), ''hex'').';
+            hint = 'Pass a hash of what is long: '
+                || 'encode(sha256(convert_to(value, ''UTF8'')), ''hex'').';
     end if;
 end
 $$;

@@ -11,7 +11,8 @@ begin
     if mode is distinct from 'enforce' then
         raise exception using
             errcode = 'PGL01',
-            message = format('mode %s is not served by this version', coalesce(quote_literal(mode), 'null')),
+            message = format('mode %s is not served by this version',
+                coalesce(quote_literal(mode), 'null')),
             detail = 'This version of pglimit enforces every limit.',
             hint = 'Leave mode out, or pass mode => ''enforce''.';
     end if;

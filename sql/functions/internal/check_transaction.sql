@@ -13,7 +13,7 @@ begin
         raise exception using
             errcode = 'PGL03',
             message = format('%s was called on a standby', function_name),
-            detail = 'This is a standby: it cannot write, and unlogged tables cannot be read on it.',
+            detail = 'A standby cannot write, and unlogged tables cannot be read on it.',
             hint = 'Connect to the primary, for example with target_session_attrs=read-write.';
     end if;
     if current_setting('transaction_read_only') <> 'off' then
@@ -31,8 +31,9 @@ begin
                 '%s was called at isolation level %s',
                 function_name,
                 current_setting('transaction_isolation')),
-            detail = 'It must see what other sessions commit while it waits; a retry here would never end.',
-            hint = 'Run it as a statement of its own, or after "begin isolation level read committed".';
+            detail = 'It must see what others commit while it waits; a retry would never end.',
+            hint = 'Run it as a statement of its own, '
+                || 'or after "begin isolation level read committed".';
     end if;
     if pg_current_xact_id_if_assigned() is not null then
         case coalesce(nullif(current_setting('pglimit.in_transaction', true), ''), 'warn')
@@ -45,7 +46,8 @@ begin
                         '%s was called in a transaction that has already written', function_name),
                     detail = 'Its count would roll back with that transaction, '
                         || 'and its row lock would last until the commit.',
-                    hint = 'Call it on a connection of its own, or set pglimit.in_transaction = allow.';
+                    hint = 'Call it on a connection of its own, '
+                        || 'or set pglimit.in_transaction = allow.';
             else
                 raise warning using
                     errcode = '01000',
@@ -54,13 +56,13 @@ begin
                     detail = 'Its count rolls back with this transaction, '
                         || 'and its row lock lasts until the commit.',
                     hint = 'Call it on a connection of its own, '
-                        || 'or say that this is meant with: set local pglimit.in_transaction = allow';
+                        || 'or say that it is meant: set local pglimit.in_transaction = allow';
         end case;
     end if;
 end
 $$;
 
 comment on function pglimit._check_transaction(text) is
-    'internal: raises PGL03 or a warning for a transaction in which a decision cannot or should not run';
+    'internal: raises PGL03 or a warning where a decision cannot or should not run';
 
 revoke all on function pglimit._check_transaction(text) from public;

@@ -1,9 +1,9 @@
--- Reads every lane of a pool once and says what a claim of `weight` lanes finds: how many lanes are
--- live, when enough of them will have lapsed if nobody releases early, and which free lanes may be
--- taken. With k lanes claimable, k = cap - live lanes above k (the largest such k): so a lowered cap
--- holds although lanes above it are still live. The clock is read per row after the snapshot was
--- taken: a lane judged live was live at the snapshot's instant. Writes and locks nothing.
--- A lane's older turns are never met: each lane is one descent to its newest row.
+-- Reads every lane of a pool once and says what a claim of `weight` lanes finds: how many lanes
+-- are live, when enough of them will have lapsed if nobody releases early, and which free lanes
+-- may be taken. With k lanes claimable, k = cap - live lanes above k (the largest such k): so a
+-- lowered cap holds although lanes above it are still live. The clock is read per row after the
+-- snapshot was taken: a lane judged live was live at the snapshot's instant. Writes and locks
+-- nothing. A lane's older turns are never met: each lane is one descent to its newest row.
 create or replace function pglimit._find_lanes(
     pool text,
     cap bigint,

@@ -1,6 +1,7 @@
--- An interval as a fixed number of seconds (1 day is 24 h), whatever the session's time zone; refuses
--- what has no fixed length, is not positive or is longer than 36,525 days (a hundred years).
--- make_interval rounds to microseconds; float8 seconds are exact to less than one over this range.
+-- An interval as a fixed number of seconds (1 day is 24 h), whatever the session's time zone;
+-- refuses what has no fixed length, is not positive or is longer than 36,525 days (a hundred
+-- years). make_interval rounds to microseconds; float8 seconds are exact to less than one over
+-- this range.
 create or replace function pglimit._fixed_interval(argument text, value interval)
 returns interval
 language plpgsql

@@ -31,7 +31,8 @@ begin
             'revoke all on %s %s from %s cascade',
             case v_class.relkind when 'S' then 'sequence' else 'table' end,
             relation,
-            case when v_grantee.grantee = 0 then 'public' else v_grantee.grantee::regrole::text end);
+            case when v_grantee.grantee = 0 then 'public'
+                else v_grantee.grantee::regrole::text end);
     end loop;
     if v_class.relkind = 'S' then
         return;
@@ -63,7 +64,8 @@ begin
         select from pg_policy p where p.polrelid = relation and p.polname = v_policy
     ) then
         execute format(
-            'create policy %I on %s as permissive for all to pglimit_system using (true) with check (true)',
+            'create policy %I on %s as permissive for all to pglimit_system '
+            || 'using (true) with check (true)',
             v_policy, relation);
     end if;
 end

@@ -12,7 +12,7 @@ begin
         raise exception using
             errcode = 'PGL01',
             message = format('limit %s has max_hits but no per', quote_literal(limit_name)),
-            detail = 'A limit is a number of hits per interval, and no row of pglimit.limits gives it.',
+            detail = 'A limit is a number of hits per interval; no row of pglimit.limits gives it.',
             hint = format('Pass both: max_hits => %s, per => ''1 minute''.', max_hits);
     end if;
     raise exception using
@@ -27,6 +27,6 @@ end
 $$;
 
 comment on function pglimit._unknown_limit(text, bigint) is
-    'internal: raises PGL02 for a limit that is neither given nor stored (PGL01 for one without per)';
+    'internal: raises PGL02 for a limit neither given nor stored (PGL01 for one without per)';
 
 revoke all on function pglimit._unknown_limit(text, bigint) from public;
