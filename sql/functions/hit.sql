@@ -112,7 +112,8 @@ begin
                     -- two creators would both succeed, with different turns: one at a time, then
                     -- look again
                     perform pg_advisory_xact_lock(hashtextextended(v_key, i.lock_seed))
-                    from pglimit.installation i;
+                    from pglimit.installation i
+                    where i.singleton;
                     continue;
                 end if;
                 return row(

@@ -14,7 +14,7 @@ set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 begin
-    return pglimit._begin_epoch((select s.epoch from pglimit.sentinel s));
+    return pglimit._begin_epoch((select s.epoch from pglimit.sentinel s where s.singleton));
 end
 $$;
 

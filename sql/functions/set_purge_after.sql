@@ -19,7 +19,7 @@ begin
     if set_purge_after.idle is distinct from interval '0 s' then
         v_idle := pglimit._fixed_interval('idle', set_purge_after.idle);
     end if;
-    select i.purge_after into v_before from pglimit.installation i for update;
+    select i.purge_after into v_before from pglimit.installation i where i.singleton for update;
     update pglimit.installation i set purge_after = v_idle;
     return v_before;
 end

@@ -17,7 +17,7 @@ begin
         select row(
             i.installation_cap,
             (select f.in_use from pglimit._find_lanes(e'\x1f\x1f', i.installation_cap, 1) f),
-            coalesce((select s.epoch from pglimit.sentinel s), i.epoch),
+            coalesce((select s.epoch from pglimit.sentinel s where s.singleton), i.epoch),
             i.epoch_since,
             i.purge_after,
             (select g.last_purge_at from pglimit.purge_progress g),

@@ -15,8 +15,8 @@ declare
     v_epoch bigint;
     v_present bigint;
 begin
-    select i.epoch into v_epoch from pglimit.installation i for update;
-    select s.epoch into v_present from pglimit.sentinel s;
+    select i.epoch into v_epoch from pglimit.installation i where i.singleton for update;
+    select s.epoch into v_present from pglimit.sentinel s where s.singleton;
     if v_present is distinct from expected then
         return v_present;
     end if;
@@ -26,7 +26,8 @@ begin
             / 60)::bigint);
     perform set_config('synchronous_commit', 'on', true);
     update pglimit.installation i
-    set epoch = v_epoch, epoch_since = clock_timestamp();
+    set epoch = v_epoch, epoch_since = clock_timestamp()
+    where i.singleton;
     insert into pglimit.sentinel as s (epoch)
     values (v_epoch)
     on conflict on constraint sentinel_pkey do update set epoch = excluded.epoch;

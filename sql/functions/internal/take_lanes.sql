@@ -46,8 +46,9 @@ begin
             from unnest(v_tids, v_turns) c (ctid, turn)
             join pglimit.permits p
                 on p.ctid = c.ctid
-                and p.pool = _take_lanes.pool
-                and p.turn = c.turn
+                -- by ctid alone: through the index it would read the dead turns of every lane
+                and p.pool || '' = _take_lanes.pool
+                and p.turn + 0 = c.turn
                 and p.expires_at <= clock_timestamp()
             where p.ctid <> all (taken)
             limit _take_lanes.weight - cardinality(taken)
@@ -61,7 +62,8 @@ begin
             if not v_creating then
                 -- one creator at a time, for the whole pool: a lock per lane would deadlock
                 perform pg_advisory_xact_lock(hashtextextended(_take_lanes.pool, i.lock_seed))
-                from pglimit.installation i;
+                from pglimit.installation i
+                where i.singleton;
                 v_creating := true;
                 continue;
             end if;
