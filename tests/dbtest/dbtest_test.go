@@ -83,7 +83,7 @@ func TestLogins(t *testing.T) {
 	if !scan[bool](t, db.Super(), "select usesuper from pg_user where usename = current_user") {
 		t.Error("Super() is none")
 	}
-	if db.Pool("") != db.Pool("") {
+	if first, again := db.Pool(""), db.Pool(""); first != again {
 		t.Error("each call makes another pool")
 	}
 }
