@@ -704,14 +704,22 @@ func TestCheckDrift(t *testing.T) {
 	}{
 		{"EditedFunction", `create or replace function pglimit.pglimit_version() returns text
 			language sql stable as $$ select '0.0.0' $$`, "function pglimit.pglimit_version() differs", false},
-		{"FunctionGivenAway", "alter function pglimit.pglimit_version() owner to pg_monitor",
-			"function pglimit.pglimit_version() differs", true},
-		{"MoreGrants", "grant execute on function pglimit.pglimit_version() to public",
-			"function pglimit.pglimit_version() differs", false},
-		{"FewerGrants", "revoke execute on function pglimit.pglimit_version() from pglimit_monitor",
-			"function pglimit.pglimit_version() differs", false},
-		{"Comment", "comment on function pglimit.pglimit_version() is 'mine'",
-			"function pglimit.pglimit_version() differs", false},
+		{
+			"FunctionGivenAway", "alter function pglimit.pglimit_version() owner to pg_monitor",
+			"function pglimit.pglimit_version() differs", true,
+		},
+		{
+			"MoreGrants", "grant execute on function pglimit.pglimit_version() to public",
+			"function pglimit.pglimit_version() differs", false,
+		},
+		{
+			"FewerGrants", "revoke execute on function pglimit.pglimit_version() from pglimit_monitor",
+			"function pglimit.pglimit_version() differs", false,
+		},
+		{
+			"Comment", "comment on function pglimit.pglimit_version() is 'mine'",
+			"function pglimit.pglimit_version() differs", false,
+		},
 		{"SchemaGrant", "grant create on schema pglimit to pglimit_app", "schema pglimit differs", true},
 		{"TableGrant", "grant select on pglimit.limits to pglimit_app", "table pglimit.limits differs", false},
 		{"ColumnGrant", "grant select (mode) on pglimit.limits to pglimit_app", "table pglimit.limits differs", true},
@@ -722,17 +730,25 @@ func TestCheckDrift(t *testing.T) {
 		{"RowSecurity", "alter table pglimit.limits no force row level security", "table pglimit.limits differs", false},
 		{"PolicyGone", "drop policy limits_system_only on pglimit.limits", "policy limits_system_only on pglimit.limits is missing", false},
 		{"PolicyWidened", "alter policy limits_system_only on pglimit.limits to public", "policy limits_system_only on pglimit.limits differs", false},
-		{"Constraint", "alter table pglimit.limits drop constraint limits_max_hits_check",
-			"constraint limits_max_hits_check on pglimit.limits is missing", true},
+		{
+			"Constraint", "alter table pglimit.limits drop constraint limits_max_hits_check",
+			"constraint limits_max_hits_check on pglimit.limits is missing", true,
+		},
 		{"Index", "create index mine on pglimit.limits (mode)", "index pglimit.mine is not part of pglimit", true},
-		{"Trigger", `create trigger mine before update on pglimit.limits execute function suppress_redundant_updates_trigger()`,
-			"trigger mine on pglimit.limits is not part of pglimit", true},
-		{"Rule", "create rule mine as on delete to pglimit.limits do instead nothing",
-			"rule mine on pglimit.limits is not part of pglimit", true},
+		{
+			"Trigger", `create trigger mine before update on pglimit.limits execute function suppress_redundant_updates_trigger()`,
+			"trigger mine on pglimit.limits is not part of pglimit", true,
+		},
+		{
+			"Rule", "create rule mine as on delete to pglimit.limits do instead nothing",
+			"rule mine on pglimit.limits is not part of pglimit", true,
+		},
 		{"Sequence", "alter sequence pglimit.permit_number cache 100", "sequence pglimit.permit_number differs", true},
 		{"RowType", "alter type pglimit.limit_row add attribute mine text", "type pglimit.limit_row differs", true},
-		{"MoreFunctions", "create function pglimit.mine(a int, b text) returns int language sql return 1",
-			"function pglimit.mine(integer,text) is not part of pglimit", true},
+		{
+			"MoreFunctions", "create function pglimit.mine(a int, b text) returns int language sql return 1",
+			"function pglimit.mine(integer,text) is not part of pglimit", true,
+		},
 		{"MoreTypes", "create type pglimit.mine as enum ('a')", "type pglimit.mine is not part of pglimit", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
