@@ -23,8 +23,14 @@ begin
             detail = 'The installation cap is zero (closed) or more.',
             hint = 'A quarter of max_connections is a good start.';
     end if;
-    select i.installation_cap into v_before from pglimit.installation i where i.singleton for update;
-    update pglimit.installation i set installation_cap = set_installation_cap.cap;
+    select i.installation_cap
+    into v_before
+    from pglimit.installation i
+    where i.singleton
+    for update;
+    update pglimit.installation i
+    set installation_cap = set_installation_cap.cap
+    where i.singleton;
     return v_before;
 end
 $$;

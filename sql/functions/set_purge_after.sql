@@ -20,7 +20,7 @@ begin
         v_idle := pglimit._fixed_interval('idle', set_purge_after.idle);
     end if;
     select i.purge_after into v_before from pglimit.installation i where i.singleton for update;
-    update pglimit.installation i set purge_after = v_idle;
+    update pglimit.installation i set purge_after = v_idle where i.singleton;
     return v_before;
 end
 $$;
