@@ -107,7 +107,7 @@ setup/replay:
 	$(if $(DATABASE_URL),,$(call find,))
 
 find = $(eval export PGLIMIT_PG_BIN := $(call ask,system.sh $(1)))
-version = $(shell '$(1)/postgres' --version | sed 's/.*) \([^ ]*\).*/\1/')
+version = $(shell '$(1)/postgres' --version | awk '{print $$3}')
 on = echo '# $(if $(PGLIMIT_TEST_DATABASE_URL),tests on PGLIMIT_TEST_DATABASE_URL,tests on PostgreSQL $(call version,$(1)))$(if $(2), $(2))'
 
 # plpgsql_check is packaged for the distribution's version only.
