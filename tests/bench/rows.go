@@ -1,0 +1,283 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pglimit/pglimit/pgclient"
+)
+
+const (
+	nothing script = `select 1`
+
+	// The same count as hit's, by hand: in windows that all subjects share, refused when no row comes
+	// back.
+	upsert script = `\set key random(1, 10000)
+	insert into bench.counters as c (limit_name, subject, window_start, used) values ('bench', 'k' || :key, date_bin('1 minute', clock_timestamp(), 'epoch'), 1) on conflict (limit_name, subject) do update set used = case when c.window_start = excluded.window_start then c.used + 1 else 1 end, window_start = excluded.window_start where c.window_start < excluded.window_start or c.used < 1000000 returning used`
+
+	hit script = `\set key random(1, 10000)
+	select * from pglimit.hit('bench', 'k' || :key, max_hits => 1000000, per => '1 minute')`
+
+	hitLookedUp script = `\set key random(1, 10000)
+	select * from pglimit.hit('bench_row', 'k' || :key)`
+
+	hitHot script = `select * from pglimit.hit('bench', 'hot', max_hits => 1000000000, per => '1 minute')`
+
+	hitRefused script = `select * from pglimit.hit('bench', 'refused', max_hits => 10, per => '1 day')`
+
+	// A claim that lost three races has no permit, and its release finds none.
+	series script = `select coalesce(bench.claim('series', 25, '30 s'), 0) as permit_id \gset
+	select bench.release('series', :permit_id)`
+)
+
+// claim claims and releases a permit under the caps given, and counts a refusal.
+func claim(endpoint, caps string) script {
+	return script(fmt.Sprintf(`\set holder random(1, 1000)
+	select granted::int as granted, coalesce(permit_id, 0) as permit_id from pglimit.claim_permit('%s', 'h' || :holder, %s, lease => '30 s') \gset
+	\if :granted
+	select * from pglimit.release_permit(:permit_id)
+	\else
+	select nextval('bench.refused')
+	\endif`, endpoint, caps))
+}
+
+var (
+	claimOnePool    = claim("one_pool", "endpoint_cap => 25")
+	claimThreePools = claim("three_pools", "holder_cap => 8, endpoint_cap => 25, installation_cap => 25")
+)
+
+// rows are what can be measured, in the order of the table.
+var rows = []struct {
+	name    string
+	measure func(*bench, context.Context) ([]result, error)
+}{
+	{"hit", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "`hit`, 10,000 keys, against the plain upsert", hit, upsert, 0.75)
+	}},
+	{"lookup", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "`hit`, limit looked up, against given", hitLookedUp, hit, 0.85)
+	}},
+	{"refused", (*bench).refused},
+	{"hit-held", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.held(ctx, "`hit` on a hot key", hitHot)
+	}},
+	{"claim", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "claim + release, cap 25, against the `generate_series` claim", claimOnePool, series, 1.8)
+	}},
+	{"false-refusals", (*bench).falseRefusals},
+	{"claim-held", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.held(ctx, "claim + release, cap 25", claimOnePool)
+	}},
+	{"pools", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "claim over three pools, against one pool", claimThreePools, claimOnePool, 0.5)
+	}},
+	{"client", (*bench).client},
+}
+
+func rowNames() []string {
+	var names []string
+	for _, row := range rows {
+		names = append(names, row.name)
+	}
+	return names
+}
+
+// rounds takes turns between two measurements. A round before the first is not counted: it makes the
+// rows, and fills the caches.
+func (b *bench) rounds(r result, first, second func() (float64, error)) (result, error) {
+	for round := range b.options.rounds + 1 {
+		x, err := first()
+		if err != nil {
+			return r, err
+		}
+		y, err := second()
+		if err != nil {
+			return r, err
+		}
+		if round == 0 {
+			continue
+		}
+		r.a, r.b, r.ratios = append(r.a, x), append(r.b, y), append(r.ratios, x/y)
+	}
+	return r, nil
+}
+
+// compare measures a script against another.
+func (b *bench) compare(ctx context.Context, title string, script, against script, target float64) ([]result, error) {
+	r, err := b.rounds(result{title: title, target: target, unit: perSecond},
+		func() (float64, error) { return b.tps(ctx, script) },
+		func() (float64, error) { return b.tps(ctx, against) })
+	return []result{r}, err
+}
+
+// held measures a script while a snapshot is held, which keeps every dead row in place, against the
+// same without. Each round starts from vacuumed tables.
+func (b *bench) held(ctx context.Context, title string, s script) ([]result, error) {
+	title = fmt.Sprintf("%s, snapshot held for %d s, against without", title, int(b.options.held.Seconds()))
+	r, err := b.rounds(result{title: title, target: 0.85, unit: perSecond},
+		func() (float64, error) { return b.underSnapshot(ctx, s) },
+		func() (float64, error) { return b.tps(ctx, s) })
+	return []result{r}, err
+}
+
+func (b *bench) underSnapshot(ctx context.Context, s script) (float64, error) {
+	holder, err := pgx.Connect(ctx, b.server.DSN("postgres"))
+	if err != nil {
+		return 0, err
+	}
+	defer holder.Close(context.WithoutCancel(ctx))
+	if _, err := holder.Exec(ctx, "begin isolation level repeatable read; select 1"); err != nil {
+		return 0, err
+	}
+	if _, err := b.run(ctx, s, b.options.held); err != nil {
+		return 0, err
+	}
+	tps, err := b.tps(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := holder.Exec(ctx, "rollback"); err != nil {
+		return 0, err
+	}
+	return tps, b.vacuum(ctx)
+}
+
+// refused measures hits that are refused, and what they leave in the database.
+func (b *bench) refused(ctx context.Context) ([]result, error) {
+	conn, err := pgx.Connect(ctx, b.app.String())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for range 10 { // uses the limit up
+		if _, err := conn.Exec(ctx, string(hitRefused)); err != nil {
+			return nil, err
+		}
+	}
+	if err := conn.Close(ctx); err != nil {
+		return nil, err
+	}
+
+	before, err := b.traces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results, err := b.compare(ctx, "refused `hit` on a hot key, against `select 1`", hitRefused, nothing, 0.55)
+	if err != nil {
+		return nil, err
+	}
+	after, err := b.traces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(results, result{
+		title: "– rows written by those refusals",
+		fact:  strconv.FormatInt(after.rows-before.rows, 10), met: after.rows == before.rows, want: "0",
+	}, result{
+		// Those of autovacuum, should it have run, are among them.
+		title: "– transaction numbers used meanwhile",
+		fact:  strconv.FormatInt(after.xids-before.xids, 10), met: after.xids-before.xids < 100, want: "about 0",
+	}), nil
+}
+
+// traces are what calls may leave behind.
+type traces struct{ rows, xids int64 }
+
+func (b *bench) traces(ctx context.Context) (t traces, err error) {
+	if err := b.settle(ctx); err != nil {
+		return t, err
+	}
+	if t.rows, err = b.number(ctx, `
+		select coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::bigint
+		from pg_stat_user_tables
+		where schemaname = 'pglimit'`); err != nil {
+		return t, err
+	}
+	t.xids, err = b.number(ctx, `select pg_snapshot_xmax(pg_current_snapshot())::text::bigint`)
+	return t, err
+}
+
+// falseRefusals has all clients claim under a cap that they can never reach: one permit is free at any
+// moment, so that every refusal is a false one.
+func (b *bench) falseRefusals(ctx context.Context) ([]result, error) {
+	if _, err := b.super.Exec(ctx, "alter sequence bench.refused restart"); err != nil {
+		return nil, err
+	}
+	limit := b.options.clients + 1
+	tight := claim("tight", fmt.Sprintf("endpoint_cap => %d", limit))
+	var claims int64
+	for range b.options.rounds {
+		o, err := b.run(ctx, tight, b.options.seconds)
+		if err != nil {
+			return nil, err
+		}
+		claims += o.transactions
+	}
+	refused, err := b.number(ctx, "select case when is_called then last_value else 0 end from bench.refused")
+	return []result{{
+		title: fmt.Sprintf("false refusals, %d clients on cap %d", b.options.clients, limit),
+		fact:  fmt.Sprintf("%d of %d claims", refused, claims), met: refused == 0, want: "0",
+	}}, err
+}
+
+// client measures a hit through the Go client on one warm connection, against a query that does
+// nothing: what its transaction and the function add to a round trip.
+func (b *bench) client(ctx context.Context) ([]result, error) {
+	client, err := pgclient.Open(ctx, b.app.String(), pgclient.WithMaxConns(1))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	conn, err := pgx.Connect(ctx, b.app.String())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+
+	maxHits, per, subject := int64(1000000000), time.Hour, 0
+	r, err := b.rounds(result{title: "Go client, one goroutine: median time of `Hit`, against `select 1`", unit: microseconds},
+		func() (float64, error) {
+			return b.medianOf(func() error {
+				subject = (subject + 1) % 10000
+				d, err := client.Hit(ctx, pgclient.HitParams{
+					Limit: "client", MaxHits: &maxHits, Per: &per, Subject: "k" + strconv.Itoa(subject),
+				})
+				if err == nil && !d.Allowed {
+					err = fmt.Errorf("a hit was refused: %+v", d)
+				}
+				return err
+			})
+		},
+		func() (float64, error) {
+			return b.medianOf(func() error {
+				var one int
+				return conn.QueryRow(ctx, "select 1").Scan(&one)
+			})
+		})
+	return []result{r}, err
+}
+
+// medianOf calls one after the other and gives the median time of a call in microseconds.
+func (b *bench) medianOf(call func() error) (float64, error) {
+	var times []float64
+	end := time.Now().Add(b.options.seconds)
+	for b.goesOn(len(times), end) {
+		start := time.Now()
+		if err := call(); err != nil {
+			return 0, err
+		}
+		times = append(times, float64(time.Since(start))/float64(time.Microsecond))
+	}
+	return median(times), nil
+}
+
+func (b *bench) goesOn(calls int, end time.Time) bool {
+	if n := b.options.transactions; n > 0 {
+		return calls < n
+	}
+	return calls == 0 || time.Now().Before(end)
+}
