@@ -51,7 +51,7 @@ test/system: setup/test ## The tests on this system's PostgreSQL, or on PGLIMIT_
 .PHONY: test/second
 test/second: setup/test
 ifdef PGLIMIT_TEST_DATABASE_URL
-	echo '# only there: other versions have servers of their own (make test/matrix)'
+	echo '== only there: other versions have servers of their own (make test/matrix)'
 else
 	$(call test-major,$(if $(filter 18%,$(call version,$(PGLIMIT_PG_BIN))),15,18))
 endif
@@ -108,7 +108,7 @@ setup/replay:
 
 find = $(eval export PGLIMIT_PG_BIN := $(call ask,system.sh $(1)))
 version = $(shell '$(1)/postgres' --version | awk '{print $$3}')
-on = echo '# $(if $(PGLIMIT_TEST_DATABASE_URL),tests on PGLIMIT_TEST_DATABASE_URL,tests on PostgreSQL $(call version,$(1)))$(if $(2), $(2))'
+on = echo '== $(if $(PGLIMIT_TEST_DATABASE_URL),tests on PGLIMIT_TEST_DATABASE_URL,tests on PostgreSQL $(call version,$(1)))$(if $(2), $(2))'
 
 # plpgsql_check is packaged for the distribution's version only.
 define test-major
