@@ -33,10 +33,10 @@ type Decision struct {
 	// Quota is the hits the limit allows, Remaining what is left of them after this one; never negative.
 	Quota, Remaining int64
 
-	// Reason is [ReasonAllowed] or [ReasonLimit]; or [ReasonNever] for a cost above the quota, or a quota of zero.
+	// Reason is [ReasonAllowed] or [ReasonLimit]; or [ReasonNever] for a cost above the quota, and for a quota of zero.
 	Reason Reason
 
-	// ResetAt is when the whole quota is there again, on the database's clock.
+	// ResetAt is when the whole quota is there again, on the database's clock. Zero while nothing is counted.
 	ResetAt time.Time
 
 	// RetryAfter is how long to wait until the same hit can be allowed. Zero when allowed or never.

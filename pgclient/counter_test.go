@@ -76,8 +76,7 @@ func TestHit(t *testing.T) {
 		p := params("closed")
 		p.MaxHits = pgclient.N(0)
 		d := must(db.app.Hit(ctx, p))(t)
-		want(t, "allowed", d.Allowed, false)
-		want(t, "quota", d.Quota, 0)
+		want(t, "closed", d, pgclient.Decision{Reason: pgclient.ReasonNever})
 	})
 
 	t.Run("PeekCountsNothing", func(t *testing.T) {

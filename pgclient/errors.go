@@ -42,7 +42,7 @@ var (
 	ErrVersionMismatch = errors.New("version mismatch")
 
 	// ErrWrongTransaction: the function refused the transaction it ran in (PGL03). This client's own transactions are
-	// right on a primary, so this speaks of a proxy that rewrites them.
+	// right, so this speaks of a proxy that rewrites them. A standby is ErrUnavailable.
 	ErrWrongTransaction = errors.New("wrong transaction")
 )
 
@@ -116,6 +116,9 @@ func serverError(pgErr *pgconn.PgError, cause error) *Error {
 
 // kindOf is the one table from SQLSTATE to sentinel; nil for a state that stands for none of them.
 func kindOf(pgErr *pgconn.PgError) error {
+	if isStandby(pgErr) {
+		return ErrUnavailable
+	}
 	switch pgErr.Code {
 	case "PGL01":
 		return ErrInvalidArgument
@@ -130,7 +133,7 @@ func kindOf(pgErr *pgconn.PgError) error {
 		return ErrNotInstalled
 	case "28000", "28P01", "42501": // no such login, wrong password, no privilege
 		return ErrPermission
-	case "0A000", // what a standby says to "read write" and to unlogged tables; also a plan outdated by an upgrade
+	case "0A000", // what a standby says to "read write", in whatever language; also a plan outdated by an upgrade
 		"25006",          // a write in a read-only transaction: a standby or a read-only route
 		"25P03", "25P04", // the server's time-outs for transactions
 		"40001", "40P01", // serialization failure, deadlock
@@ -145,10 +148,15 @@ func kindOf(pgErr *pgconn.PgError) error {
 		strings.HasPrefix(pgErr.Code, "57"), // cancelled (57014: our own statement_timeout), shut down, starting up
 		strings.HasPrefix(pgErr.Code, "58"): // system error
 		return ErrUnavailable
-	case strings.Contains(pgErr.Message, "during recovery"): // a standby, under several states
-		return ErrUnavailable
 	}
 	return nil
+}
+
+// isStandby tells that the call met a standby: the right transaction, the wrong server. The server says so under several
+// states ("during recovery"), and pglimit under one that it also has for transactions.
+func isStandby(pgErr *pgconn.PgError) bool {
+	return pgErr.Code == "PGL03" && strings.Contains(pgErr.Message, "on a standby") ||
+		strings.Contains(pgErr.Message, "during recovery")
 }
 
 // hintOf is the hint for errors that PostgreSQL itself raises and whose own hint, if any, does not lead to the cause.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pglimit/pglimit/migrations"
 	"github.com/pglimit/pglimit/pgclient"
 	"github.com/pglimit/pglimit/tests/dbtest"
 )
@@ -88,7 +90,10 @@ func TestErrorKinds(t *testing.T) {
 			}
 		}
 	}
-	want(t, "a standby's", kindsOf(raise(t, "55000", "cannot do this during recovery")), pgclient.ErrUnavailable.Error())
+	want(t, "a standby's own", kindsOf(raise(t, "55000", "cannot do this during recovery")), pgclient.ErrUnavailable.Error())
+	want(t, "pglimit's of a standby", kindsOf(raise(t, "PGL03", "peek was called on a standby")), pgclient.ErrUnavailable.Error())
+	source := must(fs.ReadFile(migrations.FS(), "functions/internal/check_transaction.sql"))(t)
+	want(t, "the functions say so", strings.Contains(string(source), "was called on a standby"), true)
 	want(t, "connections made", pool.Stat().NewConnsCount(), 1)
 }
 

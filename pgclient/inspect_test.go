@@ -203,7 +203,7 @@ func TestInstallation(t *testing.T) {
 	claim := func() *pgclient.Permit {
 		t.Helper()
 		return must(db.app.ClaimPermit(ctx, pgclient.ClaimPermitParams{
-			Endpoint: "e", Holder: "u1", HolderCap: pgclient.N(5), Lease: pgclient.D(time.Minute),
+			Endpoint: "e", Holder: "u1", InstallationCap: pgclient.N(2), Lease: pgclient.D(time.Minute),
 		}))(t)
 	}
 	before := claim()
@@ -212,6 +212,11 @@ func TestInstallation(t *testing.T) {
 	if after := claim(); after.ID <= before.ID {
 		t.Errorf("got permit %d after %d, want a greater one", after.ID, before.ID)
 	}
+	refused := claim()
+	want(t, "reason of a third", refused.Reason, pgclient.ReasonInstallation)
+	want(t, "cap", refused.Cap, 2)
+	want(t, "in use", refused.InUse, 2)
+	want(t, "in use, shown", show().InUse, 2)
 
 	for range 3 {
 		must(db.app.Hit(ctx, pgclient.HitParams{

@@ -49,12 +49,12 @@ type PurgeResult struct {
 	CountersPurged int64 `db:"counters_purged"`
 	PermitsPurged  int64 `db:"permits_purged"`
 
-	// More says that the batch was used up, so that there may be more to remove.
+	// More says that this pass over the tables has more to read, so that there may be more to remove.
 	More bool `db:"more"`
 }
 
-// Purge removes up to batch rows that nobody has come back to for long. No decision depends on it. Call it again while
-// the result says that there is more.
+// Purge removes up to batch rows of each table that nobody has come back to for long. No decision depends on it. Call it
+// again while the result says that there is more.
 func (c *Client) Purge(ctx context.Context, batch int64) (PurgeResult, error) {
 	var args arguments
 	args.add(batch)

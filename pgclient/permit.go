@@ -68,7 +68,7 @@ type Permit struct {
 	OnOutage OnOutage
 
 	// Reason is [ReasonGranted], or whose cap refused: [ReasonHolder], [ReasonEndpoint], [ReasonInstallation]; or
-	// [ReasonNever] for a weight above a cap.
+	// [ReasonNever] for a weight above a cap, such as a cap of zero.
 	Reason Reason
 
 	// RetryAfter is when the next place comes free at the latest, unless it is renewed. Zero when granted or never.
@@ -93,7 +93,7 @@ type ReleaseResult struct {
 
 // RenewResult is the answer to a renewal.
 type RenewResult struct {
-	// ExpiresAt is when the permit lapses now, zero when it was not renewed.
+	// ExpiresAt is when the permit lapses now; or when it lapsed. Zero when unknown.
 	ExpiresAt time.Time
 
 	// Reason is [ReasonRenewed], [ReasonLapsed] or [ReasonUnknown].

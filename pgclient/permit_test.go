@@ -72,13 +72,13 @@ func TestClaimPermit(t *testing.T) {
 		want(t, "reason", must(db.app.ClaimPermit(ctx, p))(t).Reason, pgclient.ReasonEndpoint)
 	})
 
-	t.Run("RefusedByTheInstallationsCap", func(t *testing.T) {
+	t.Run("CapOfZeroIsClosed", func(t *testing.T) {
 		t.Parallel()
-		p := params("installation", "u1")
-		p.InstallationCap = pgclient.N(0) // closed
+		p := params("closed", "u1")
+		p.InstallationCap = pgclient.N(0)
 		refused := must(db.app.ClaimPermit(ctx, p))(t)
 		want(t, "granted", refused.Granted, false)
-		want(t, "cap", refused.Cap, 0)
+		want(t, "reason", refused.Reason, pgclient.ReasonNever)
 	})
 
 	t.Run("NeverWhenHeavierThanTheCap", func(t *testing.T) {
