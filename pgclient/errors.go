@@ -108,7 +108,7 @@ func serverError(pgErr *pgconn.PgError, cause error) *Error {
 	if kind := kindOf(pgErr); kind != nil {
 		e.wrapped = []error{kind, cause}
 	}
-	if hint := hintOf(pgErr.Code); hint != "" {
+	if hint := hintOf(pgErr); hint != "" {
 		e.Hint = hint
 	}
 	return e
@@ -160,13 +160,16 @@ func isStandby(pgErr *pgconn.PgError) bool {
 }
 
 // hintOf is the hint for errors that PostgreSQL itself raises and whose own hint, if any, does not lead to the cause.
-func hintOf(code string) string {
-	switch code {
+func hintOf(pgErr *pgconn.PgError) string {
+	switch pgErr.Code {
 	case "26000", "42P05": // a prepared statement that is not there, or is there already
 		return "a pooler between client and server gives each transaction another server connection: " +
 			"use default_query_exec_mode=exec or cache_describe, or a PgBouncer with max_prepared_statements"
 	case "3F000", "42883", "42P01":
 		return "install pglimit in this database, or bring it up to date: limitctl schema up"
+	}
+	if isStandby(pgErr) {
+		return "connect to the primary: target_session_attrs=read-write"
 	}
 	return ""
 }
