@@ -113,6 +113,7 @@ Durations are written as 90s, 1h30m or 1d12h.`,
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	cmd.AddCommand(
 		newCounterCmd(f),
+		newDemoCmd(f, nil),
 		newEndpointCmd(f),
 		newInstallationCmd(f),
 		newLimitCmd(f),
