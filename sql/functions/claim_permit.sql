@@ -129,7 +129,7 @@ begin
     end if;
     v_lease := pglimit._fixed_interval('lease', v_lease);
 
-    -- look at every pool first, then take them in order; the first one asked for needs no look, for
+    -- look at every pool first, then take them in order; a pool asked for alone needs no look, for
     -- nothing is locked before it
     for v_phase in 1..2 loop
         for k in 1..3 loop
@@ -143,7 +143,7 @@ begin
             if v_phase = 1 then
                 if v_first is null then
                     v_first := k;
-                    continue;
+                    continue when coalesce(v_caps[k + 1], v_caps[k + 2]) is null;
                 end if;
                 select f.in_use, f.free_at
                 into v_in_use, v_free_at

@@ -75,8 +75,8 @@ begin
         v_per := coalesce(hit.per, v_per);
     end if;
 
-    -- one expression for the usual case; the months of an interval are the last 4 bytes of its
-    -- binary form, the cheapest way to see that it has none
+    -- one expression for the usual case; a separator inside a name would meet another key; the
+    -- months of an interval are the last 4 bytes of its binary form, the cheapest way to see none
     if (
         hit.cost > 0
         and v_max >= 0
@@ -85,6 +85,8 @@ begin
         and substr(interval_send(v_per), 13) = '\x00000000'
         and coalesce(hit.algorithm, 'fixed_window') = 'fixed_window'
         and hit.burst is null
+        and strpos(v_tenant, e'\x1f') = 0
+        and strpos(hit.limit_name, e'\x1f') = 0
     ) is not true then
         perform pglimit._check_hit(
             hit.limit_name, hit.subject, v_max, v_per, hit.cost,
