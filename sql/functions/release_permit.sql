@@ -41,6 +41,15 @@ begin
     if release_permit.permit_id <= 0 then
         return row(false, 'unknown')::pglimit.release_row;
     end if;
+    -- a lapsed permit is answered without its locks: its lanes may be wanted by claims, and a claim
+    -- that holds one of them while this holds another would wait for this, and this for the claim
+    select min(p.expires_at)
+    into v_expires
+    from pglimit.permits p
+    where p.permit_id = release_permit.permit_id;
+    if v_expires > '-infinity' and v_expires <= clock_timestamp() then
+        return row(false, 'lapsed')::pglimit.release_row;
+    end if;
     select
         count(*), max(x.row_count), min(x.expires_at),
         max(coalesce(x.for_pool, x.pool)) filter (where x.claimed_at is not null)

@@ -47,6 +47,15 @@ begin
     if renew_permit.permit_id <= 0 then
         return row(false, 'unknown', null)::pglimit.renew_row;
     end if;
+    -- a lapsed permit is answered without its locks: its lanes may be wanted by claims, and a claim
+    -- that holds one of them while this holds another would wait for this, and this for the claim
+    select min(p.expires_at)
+    into v_expires
+    from pglimit.permits p
+    where p.permit_id = renew_permit.permit_id;
+    if v_expires > '-infinity' and v_expires <= clock_timestamp() then
+        return row(false, 'lapsed', v_expires)::pglimit.renew_row;
+    end if;
     select count(*), max(x.row_count), min(x.expires_at), max(x.lease)
     into v_rows, v_row_count, v_expires, v_claimed_lease
     from (

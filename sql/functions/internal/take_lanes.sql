@@ -26,7 +26,7 @@ declare
     v_tids tid[];
     v_turns bigint[];
     v_locked tid[];
-    v_creating boolean := false;
+    v_alone boolean := false;
     v_now timestamptz;
 begin
     taken := array[]::tid[];
@@ -38,6 +38,14 @@ begin
         if in_use + _take_lanes.weight > _take_lanes.cap then
             taken := null;
             return;
+        end if;
+        if _take_lanes.weight > 1 and not v_alone then
+            -- two claims that each hold some of the lanes they need would wait for each other
+            perform pg_advisory_xact_lock(hashtextextended(_take_lanes.pool, i.lock_seed))
+            from pglimit.installation i
+            where i.singleton;
+            v_alone := true;
+            continue;
         end if;
         select array_agg(x.ctid)
         into v_locked
@@ -59,12 +67,12 @@ begin
             return;
         end if;
         if v_top < _take_lanes.cap then
-            if not v_creating then
+            if not v_alone then
                 -- one creator at a time, for the whole pool: a lock per lane would deadlock
                 perform pg_advisory_xact_lock(hashtextextended(_take_lanes.pool, i.lock_seed))
                 from pglimit.installation i
                 where i.singleton;
-                v_creating := true;
+                v_alone := true;
                 continue;
             end if;
             v_now := clock_timestamp();
