@@ -597,7 +597,7 @@ func TestUpCancelled(t *testing.T) {
 	t.Parallel()
 	db := dbtest.NewEmpty(t)
 	// Somebody else is installing.
-	mustExec(t, db.Conn("pglimit_system"), "select pg_advisory_lock(9628173550095224)")
+	mustExec(t, db.Conn(""), "select pg_advisory_lock(9628173550095224)")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := migrations.Up(ctx, db.Conn(dbtest.Installer)); !errors.Is(err, context.DeadlineExceeded) {
