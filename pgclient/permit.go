@@ -189,8 +189,7 @@ func (c *Client) ReleasePermit(ctx context.Context, id int64, holder string) (Re
 	})
 }
 
-// RenewPermit has a permit last for lease from now; with a nil lease, for the time bound of its endpoint's row plus
-// 30 seconds. A permit that has lapsed cannot be renewed: the result says so, with a nil error.
+// RenewPermit has a permit last for lease from now; with a nil lease, for as long as its claim asked for. A permit that has lapsed cannot be renewed: the result says so, with a nil error.
 func (c *Client) RenewPermit(ctx context.Context, id int64, lease *time.Duration) (RenewResult, error) {
 	var args arguments
 	args.add(id)

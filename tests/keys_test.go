@@ -39,3 +39,20 @@ func TestRefusalNamesTheFirstFullPool(t *testing.T) {
 		}
 	}
 }
+
+// An operator's change in a read-only transaction says so in pglimit's own words.
+func TestChangeInReadOnlyTransactionIsPGL03(t *testing.T) {
+	t.Parallel()
+	operator := dbtest.New(t).Conn("pglimit_operator")
+	for _, call := range []string{
+		"drop_endpoint('e')", "drop_limit('l')", "raise_epoch()", "set_endpoint('e', holder_cap => 1)",
+		"set_installation_cap(1)", "set_limit('l', 1, '1 min')", "set_purge_after('1 day')",
+	} {
+		_, err := operator.Exec(t.Context(), "begin read only; select pglimit."+call+"; commit")
+		var pgErr *pgconn.PgError
+		if !errors.As(err, &pgErr) || pgErr.Code != "PGL03" || pgErr.Hint == "" {
+			t.Errorf("%s: %v, want PGL03 with a hint", call, err)
+		}
+		_, _ = operator.Exec(t.Context(), "rollback")
+	}
+}

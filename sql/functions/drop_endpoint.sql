@@ -18,6 +18,9 @@ as $$
 declare
     v_tenant text := coalesce(drop_endpoint.tenant, current_setting('pglimit.tenant', true), '');
 begin
+    if current_setting('transaction_read_only') <> 'off' then
+        perform pglimit._check_transaction('drop_endpoint');
+    end if;
     perform pglimit._check_names('endpoint', drop_endpoint.endpoint, null, null, v_tenant);
     delete from pglimit.endpoints x
     where x.tenant = v_tenant and x.endpoint = drop_endpoint.endpoint;
@@ -26,6 +29,7 @@ end
 $$;
 
 comment on function pglimit.drop_endpoint(text, text) is
-    'Removes the endpoint of this name. True when it was there. PGL01 invalid argument.';
+    'Removes the endpoint of this name. True when it was there. '
+    'PGL01 invalid argument, PGL03 read-only or standby.';
 
 revoke all on function pglimit.drop_endpoint(text, text) from public;

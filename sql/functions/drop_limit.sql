@@ -18,6 +18,9 @@ as $$
 declare
     v_tenant text := coalesce(drop_limit.tenant, current_setting('pglimit.tenant', true), '');
 begin
+    if current_setting('transaction_read_only') <> 'off' then
+        perform pglimit._check_transaction('drop_limit');
+    end if;
     perform pglimit._check_names('limit', drop_limit.limit_name, null, null, v_tenant);
     delete from pglimit.limits x
     where x.tenant = v_tenant and x.limit_name = drop_limit.limit_name;
@@ -26,6 +29,7 @@ end
 $$;
 
 comment on function pglimit.drop_limit(text, text) is
-    'Removes the limit of this name. True when it was there. PGL01 invalid argument.';
+    'Removes the limit of this name. True when it was there. '
+    'PGL01 invalid argument, PGL03 read-only or standby.';
 
 revoke all on function pglimit.drop_limit(text, text) from public;

@@ -14,12 +14,15 @@ set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 begin
+    if current_setting('transaction_read_only') <> 'off' then
+        perform pglimit._check_transaction('raise_epoch');
+    end if;
     return pglimit._begin_epoch((select s.epoch from pglimit.sentinel s where s.singleton));
 end
 $$;
 
 comment on function pglimit.raise_epoch() is
     'Begins a new epoch, so that every later permit_id is greater than any before. '
-    'Returns the epoch.';
+    'Returns the epoch. PGL03 read-only or standby.';
 
 revoke all on function pglimit.raise_epoch() from public;

@@ -27,6 +27,9 @@ declare
     v_time_bound interval;
     v_version bigint;
 begin
+    if current_setting('transaction_read_only') <> 'off' then
+        perform pglimit._check_transaction('set_endpoint');
+    end if;
     perform pglimit._check_names('endpoint', set_endpoint.endpoint, null, null, v_tenant);
     if set_endpoint.holder_cap < 0 or set_endpoint.endpoint_cap < 0 or set_endpoint.row_cap < 0 then
         raise exception using
@@ -77,7 +80,7 @@ $$;
 comment on function pglimit.set_endpoint(
     text, bigint, bigint, interval, bigint, boolean, text, text, text) is
     'Creates or replaces the endpoint of this name. Returns its new limit_version. '
-    'PGL01 invalid argument.';
+    'PGL01 invalid argument, PGL03 read-only or standby.';
 
 revoke all on function pglimit.set_endpoint(
     text, bigint, bigint, interval, bigint, boolean, text, text, text) from public;

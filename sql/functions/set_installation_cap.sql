@@ -15,6 +15,9 @@ as $$
 declare
     v_before bigint;
 begin
+    if current_setting('transaction_read_only') <> 'off' then
+        perform pglimit._check_transaction('set_installation_cap');
+    end if;
     if set_installation_cap.cap is null or set_installation_cap.cap < 0 then
         raise exception using
             errcode = 'PGL01',
@@ -36,6 +39,7 @@ end
 $$;
 
 comment on function pglimit.set_installation_cap(bigint) is
-    'Sets the cap over all tenants and endpoints. Returns the one before. PGL01 invalid argument.';
+    'Sets the cap over all tenants and endpoints. Returns the one before. '
+    'PGL01 invalid argument, PGL03 read-only or standby.';
 
 revoke all on function pglimit.set_installation_cap(bigint) from public;

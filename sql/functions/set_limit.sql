@@ -27,6 +27,9 @@ declare
     v_per interval;
     v_version bigint;
 begin
+    if current_setting('transaction_read_only') <> 'off' then
+        perform pglimit._check_transaction('set_limit');
+    end if;
     perform pglimit._check_hit(
         set_limit.limit_name, 'any', set_limit.max_hits, set_limit.per, 1,
         coalesce(set_limit.algorithm, 'null'), set_limit.burst, v_tenant);
@@ -72,7 +75,7 @@ $$;
 comment on function pglimit.set_limit(
     text, bigint, interval, text, bigint, boolean, text, text, text) is
     'Creates or replaces the limit of this name. Returns its new limit_version. '
-    'PGL01 invalid argument.';
+    'PGL01 invalid argument, PGL03 read-only or standby.';
 
 revoke all on function pglimit.set_limit(
     text, bigint, interval, text, bigint, boolean, text, text, text) from public;

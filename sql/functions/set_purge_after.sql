@@ -16,6 +16,9 @@ declare
     v_before interval;
     v_idle interval := interval '0 s';
 begin
+    if current_setting('transaction_read_only') <> 'off' then
+        perform pglimit._check_transaction('set_purge_after');
+    end if;
     if set_purge_after.idle is distinct from interval '0 s' then
         v_idle := pglimit._fixed_interval('idle', set_purge_after.idle);
     end if;
@@ -27,6 +30,6 @@ $$;
 
 comment on function pglimit.set_purge_after(interval) is
     'Sets the idle time after which purge removes a pool or counter. Returns the one before. '
-    'PGL01 invalid argument.';
+    'PGL01 invalid argument, PGL03 read-only or standby.';
 
 revoke all on function pglimit.set_purge_after(interval) from public;

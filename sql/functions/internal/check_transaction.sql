@@ -20,7 +20,7 @@ begin
         raise exception using
             errcode = 'PGL03',
             message = format('%s was called in a read-only transaction', function_name),
-            detail = 'A decision is written, so its transaction must be read write.',
+            detail = 'It writes, so its transaction must be read write.',
             hint = 'Run it as a statement of its own, or after "begin read write". '
                 || 'To look without writing, call pglimit.peek.';
     end if;

@@ -1,9 +1,9 @@
--- Locks `weight` free lanes of a pool, or says that the pool has no room. Writes: permits (new
--- lanes, free). Locks: rows of permits, without waiting for them; the pool's advisory lock while
--- lanes are made, which callers reach in the order holder, endpoint, installation. A claim never
--- waits for a row lock, so it is part of no deadlock: a free lane that another claim has locked is
--- passed over, and when nothing else is left this looks again, for at most a second. Lost races
--- mean another look; a refusal is always the result of a whole look.
+-- Locks `weight` free lanes of a pool, or says that the pool has no room.
+-- Writes: permits (new lanes, free). Locks: rows of permits, without waiting for them; the pool's
+-- advisory lock while lanes are made or several are taken, which callers reach in the order holder,
+-- endpoint, installation. A claim never waits for a row lock: a free lane that another claim has
+-- locked is passed over, and when nothing else is left this looks again, for at most a second.
+-- Lost races mean another look; a refusal is always the result of a whole look.
 create or replace function pglimit._take_lanes(
     pool text,
     cap bigint,

@@ -281,7 +281,7 @@ A cap of 0 is closed: every claim is refused. Permits in use stay in use when a 
 		Example: `  # Two exports for each user, eight in all, thirty seconds each
   limitctl endpoint set export --holder-cap 2 --endpoint-cap 8 --time-bound 30s
 
-  # Close it for now
+  # Close it until it is set again
   limitctl endpoint set export --endpoint-cap 0`,
 		Args:              exactArgs("<endpoint>"),
 		ValidArgsFunction: completeArgs(f, 1, endpointNames),

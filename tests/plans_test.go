@@ -1,0 +1,88 @@
+package tests
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pglimit/pglimit/tests/dbtest"
+)
+
+// A plan made while a table is empty, tiny or full of dead rows must still go to the newest row by
+// index: a bitmap or sequential scan would read every dead turn that a held snapshot pins.
+func TestPlansNeverReadDeadTurns(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	calls := []string{
+		"select from pglimit.hit('l', 's', 1000000, '1 hour')",
+		"select from pglimit.peek('l', 's', 1000000, '1 hour')",
+		"select from pglimit.forget('l', 's')",
+	}
+	// plans are those of a new session, which plans by what it finds
+	plansOf := func(state string) {
+		config, err := pgx.ParseConfig(db.SuperURL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var plans []string
+		config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.Contains(n.Message, "plan:") {
+				plans = append(plans, n.Message)
+			}
+		}
+		conn, err := pgx.ConnectConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close(t.Context()) }()
+		mustExec(t, conn, "load 'auto_explain'; set auto_explain.log_min_duration = 0; "+
+			"set auto_explain.log_nested_statements = on; set client_min_messages = log")
+		for _, call := range calls {
+			mustExec(t, conn, call)
+		}
+		id := mustScan[int64](t, conn, "select c.permit_id from pglimit.claim_permit('e', 'h', holder_cap => 4, "+
+			"endpoint_cap => 8, installation_cap => 9, lease => '1 hour') c")
+		mustExec(t, conn, fmt.Sprintf("select from pglimit.renew_permit(%d)", id))
+		mustExec(t, conn, fmt.Sprintf("select from pglimit.release_permit(%d)", id))
+		if len(plans) < len(calls) {
+			t.Fatalf("%s: only %d plans seen", state, len(plans))
+		}
+		for _, plan := range plans {
+			onState := strings.Contains(plan, "on permits") || strings.Contains(plan, "on counters")
+			if onState && (strings.Contains(plan, "Bitmap") || strings.Contains(plan, "Seq Scan")) {
+				t.Errorf("%s:\n%s", state, plan)
+			}
+		}
+	}
+	work := func(times int) {
+		conn := db.Conn("pglimit_app")
+		for range times {
+			mustExec(t, conn, calls[0])
+			mustExec(t, conn, "select from pglimit.claim_permit('e', 'h', holder_cap => 4, lease => '1 hour') c, "+
+				"lateral pglimit.release_permit(c.permit_id)")
+		}
+	}
+
+	plansOf("empty")
+	vacuum := func() {
+		mustExec(t, db.Super(), "vacuum (analyze) pglimit.permits")
+		mustExec(t, db.Super(), "vacuum (analyze) pglimit.counters")
+	}
+	vacuum()
+	plansOf("tiny, analyzed")
+	work(1500)
+	vacuum()
+	plansOf("emptied of dead rows, with room left")
+	holder := db.Conn("")
+	mustExec(t, holder, "begin isolation level repeatable read; select 1")
+	work(500)
+	vacuum()
+	plansOf("full of dead rows")
+}
