@@ -13,11 +13,15 @@
 {{ template "functions/internal/check_rule.sql" . }}
 {{ template "functions/internal/check_max_rows.sql" . }}
 {{ template "functions/internal/unknown_limit.sql" . }}
+{{ template "functions/internal/unknown_endpoint.sql" . }}
+{{ template "functions/internal/no_lease.sql" . }}
 
 -- internal: pieces of decisions
 {{ template "functions/internal/look.sql" . }}
+{{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
 {{ template "functions/internal/take_lanes.sql" . }}
+{{ template "functions/internal/lock_permit.sql" . }}
 {{ template "functions/internal/begin_epoch.sql" . }}
 
 -- counters

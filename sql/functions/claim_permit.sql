@@ -34,47 +34,53 @@ as $$
 #variable_conflict use_column
 declare
     v_tenant text := coalesce(claim_permit.tenant, current_setting('pglimit.tenant', true), '');
-    v_for text := v_tenant || e'\x1f' || claim_permit.endpoint || e'\x1f' || claim_permit.holder;
-    v_row_caps bigint[];
-    v_lease interval := claim_permit.lease;
+    v_shared text := concat(v_tenant, e'\x1f', claim_permit.endpoint, e'\x1f');
+    v_for text := v_shared || claim_permit.holder;
+    v_pools text[] := array[v_for, v_shared, e'\x1f\x1f'];
+    v_caps bigint[];
+    v_pool_count integer;
+    v_holder_cap bigint;
+    v_endpoint_cap bigint;
+    v_installation_cap bigint;
+    v_in_installation boolean;
     v_time_bound interval;
     v_row_cap bigint;
     v_on_outage text;
     v_version bigint;
-    v_reasons text[] := array['holder', 'endpoint', 'installation'];
-    v_pools text[] := array[
-        v_for, v_tenant || e'\x1f' || claim_permit.endpoint || e'\x1f', e'\x1f\x1f'];
-    v_caps bigint[] := array[
-        claim_permit.holder_cap, claim_permit.endpoint_cap, claim_permit.installation_cap];
-    v_first integer;
+    v_lease interval;
+    v_luck integer := random() * 1000000000;
+    v_lane integer;
+    v_tid tid;
+    v_turn bigint;
+    v_expires timestamptz;
+    v_found tid[] := '{null,null,null}';
+    v_turns bigint[] := '{null,null,null}';
+    v_last integer;
+    v_changes integer;
+    v_swept bigint;
+    v_above boolean;
     v_in_use bigint;
     v_free_at timestamptz;
-    v_tids tid[];
-    v_taken tid[] := array[]::tid[];
-    v_least_cap bigint;
-    v_least_in_use bigint;
+    v_taken tid[] := '{}';
     v_id bigint;
     v_now timestamptz;
-    v_expires timestamptz;
 begin
-    if current_setting('transaction_isolation') <> 'read committed'
-        or current_setting('transaction_read_only') <> 'off'
-        or pg_current_xact_id_if_assigned() is not null
-    then
-        perform pglimit._check_transaction('claim_permit');
-    end if;
+    -- one expression for the usual case, for each costs in each transaction; what it does not look
+    -- at is looked at where lanes are made
     if (
-        btrim(claim_permit.endpoint) <> ''
-        and btrim(claim_permit.holder) <> ''
-        and claim_permit.endpoint !~ '[^ -~]' collate "C"
-        and v_tenant !~ '[[:cntrl:]]' collate "C"
-        and octet_length(v_for) <= 1026
-        and claim_permit.weight between 1 and 1000
+        current_setting('transaction_isolation') = 'read committed'
+        and current_setting('transaction_read_only') = 'off'
+        and pg_current_xact_id_if_assigned() is null
+        and v_for ~ '^[^\x1f]*\x1f[^\x1f]+\x1f[^\x1f]+$'
+        and claim_permit.weight = 1
         and claim_permit.request_id is null
         and claim_permit.note is null
-        and least(v_caps[1], v_caps[2], v_caps[3], 0) = 0
-        and coalesce(claim_permit.lease, '1 s') > '0 s'
+        and claim_permit.lease > '0 s'
+        and (claim_permit.holder_cap < 0) is not true
+        and (claim_permit.endpoint_cap < 0) is not true
+        and (claim_permit.installation_cap < 0) is not true
     ) is not true then
+        perform pglimit._check_transaction('claim_permit');
         perform pglimit._check_claim(
             claim_permit.endpoint, claim_permit.holder, claim_permit.holder_cap,
             claim_permit.endpoint_cap, claim_permit.installation_cap, claim_permit.lease,
@@ -82,119 +88,191 @@ begin
     end if;
 
     select
-        array[
-            e.holder_cap,
-            e.endpoint_cap,
-            case when e.in_installation
-                then (select i.installation_cap from pglimit.installation i where i.singleton) end],
-        e.time_bound, e.row_cap, e.on_outage, e.limit_version
-    into v_row_caps, v_time_bound, v_row_cap, v_on_outage, v_version
+        e.holder_cap, e.endpoint_cap, e.in_installation, e.time_bound, e.row_cap, e.on_outage,
+        e.limit_version
+    into
+        v_holder_cap, v_endpoint_cap, v_in_installation, v_time_bound, v_row_cap, v_on_outage,
+        v_version
     from pglimit.endpoints e
     where e.tenant = v_tenant and e.endpoint = claim_permit.endpoint;
     if not found and v_tenant <> '' then
         select
-            array[
-                e.holder_cap,
-                e.endpoint_cap,
-                case when e.in_installation
-                    then (
-                        select i.installation_cap from pglimit.installation i where i.singleton)
-                end],
-            e.time_bound, e.row_cap, e.on_outage, e.limit_version
-        into v_row_caps, v_time_bound, v_row_cap, v_on_outage, v_version
+            e.holder_cap, e.endpoint_cap, e.in_installation, e.time_bound, e.row_cap, e.on_outage,
+            e.limit_version
+        into
+            v_holder_cap, v_endpoint_cap, v_in_installation, v_time_bound, v_row_cap, v_on_outage,
+            v_version
         from pglimit.endpoints e
         where e.tenant = '' and e.endpoint = claim_permit.endpoint;
     end if;
-    if v_row_caps is not null then
-        for k in 1..3 loop
-            v_caps[k] := coalesce(v_caps[k], v_row_caps[k]);
-        end loop;
+    if v_in_installation and claim_permit.installation_cap is null then
+        select i.installation_cap into v_installation_cap
+        from pglimit.installation i
+        where i.singleton;
     end if;
-    if coalesce(v_caps[1], v_caps[2], v_caps[3]) is null then
-        raise exception using
-            errcode = 'PGL02',
-            message = format('unknown endpoint %s', quote_literal(claim_permit.endpoint)),
-            detail = 'The call gives no cap, and no row of pglimit.endpoints has this name.',
-            hint = format(
-                'Create it: select pglimit.set_endpoint(%s, holder_cap => 2, '
-                || 'time_bound => ''1 minute''); or pass a cap and a lease with the call.',
-                quote_literal(claim_permit.endpoint));
+    v_caps := array[
+        coalesce(claim_permit.holder_cap, v_holder_cap),
+        coalesce(claim_permit.endpoint_cap, v_endpoint_cap),
+        coalesce(claim_permit.installation_cap, v_installation_cap)];
+    v_pool_count := num_nonnulls(variadic v_caps);
+    if v_pool_count = 0 then
+        perform pglimit._unknown_endpoint(claim_permit.endpoint);
     end if;
-    v_lease := coalesce(v_lease, v_time_bound + interval '30 s');
-    if v_lease is null then
-        raise exception using
-            errcode = 'PGL01',
-            message = format('endpoint %s has no lease', quote_literal(claim_permit.endpoint)),
-            detail = 'Neither the call nor a row of pglimit.endpoints says how long the permit '
-                || 'may live, and there is no silent default.',
-            hint = 'Pass lease => ''30 s'', or set the time_bound of the endpoint.';
+    v_lease := coalesce(claim_permit.lease, v_time_bound + interval '30 s');
+    -- days would follow the time zone of the session: the last 8 bytes of the binary form are days
+    -- and months
+    if (
+        v_lease < '1 day' and substr(interval_send(v_lease), 9) = '\x0000000000000000'
+    ) is not true then
+        if v_lease is null then
+            perform pglimit._no_lease(claim_permit.endpoint);
+        end if;
+        v_lease := pglimit._fixed_interval('lease', v_lease);
     end if;
-    v_lease := pglimit._fixed_interval('lease', v_lease);
 
-    -- look at every pool first, then take them in order; a pool asked for alone needs no look, for
-    -- nothing is locked before it
-    for v_phase in 1..2 loop
-        for k in 1..3 loop
-            continue when v_caps[k] is null;
-            if claim_permit.weight > v_caps[k] then
-                select f.in_use into v_in_use from pglimit._find_lanes(v_pools[k], v_caps[k], 1) f;
-                return row(
-                    false, 'never', null, null, v_caps[k], v_in_use, null,
-                    v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
-            end if;
-            if v_phase = 1 then
-                if v_first is null then
-                    v_first := k;
-                    continue when coalesce(v_caps[k + 1], v_caps[k + 2]) is null;
+    -- look at every pool before anything is locked. For one slot, a free lane met at random among
+    -- the first 256 will do, where no lane lies above the cap; else the whole pool is read. A pool
+    -- asked for alone is read when its lane is taken: nothing is locked before it.
+    for k in 1..3 loop
+        continue when v_caps[k] is null;
+        v_last := k;
+        if claim_permit.weight > v_caps[k] then
+            select f.in_use into v_in_use from pglimit._find_lanes(v_pools[k], v_caps[k], 1) f;
+            return row(
+                false, 'never', null, null, v_caps[k], v_in_use, null,
+                v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
+        end if;
+        if claim_permit.weight = 1 then
+            for v_probe in 1..2 loop
+                v_lane := 1 + (v_luck + v_probe) % least(v_caps[k], 256);
+                select
+                    p.ctid, p.turn, p.expires_at, p.changes, p.swept_turn,
+                    (
+                        select true
+                        from pglimit.permits a
+                        where a.pool = v_pools[k] and a.lane = v_caps[k] + 1
+                        limit 1
+                    )
+                into v_tid, v_turn, v_expires, v_changes, v_swept, v_above
+                from pglimit.permits p
+                where p.pool = v_pools[k] and p.lane = v_lane
+                order by p.turn desc
+                limit 1;
+                exit when v_above;
+                if v_expires <= clock_timestamp() then
+                    v_found[k] := v_tid;
+                    v_turns[k] := v_turn;
+                    if v_changes >= 8 then
+                        perform pglimit._sweep_lane(v_pools[k], v_lane, v_swept, v_turn);
+                    end if;
+                    exit;
                 end if;
-                select f.in_use, f.free_at
-                into v_in_use, v_free_at
-                from pglimit._find_lanes(v_pools[k], v_caps[k], claim_permit.weight) f;
-            else
-                select f.in_use, f.free_at, f.taken
-                into v_in_use, v_free_at, v_tids
-                from pglimit._take_lanes(v_pools[k], v_caps[k], claim_permit.weight) f;
-                v_taken := v_taken || v_tids;
-            end if;
+            end loop;
+        end if;
+        if v_found[k] is null then
+            continue when v_pool_count = 1;
+            select f.in_use, f.free_at
+            into v_in_use, v_free_at
+            from pglimit._find_lanes(v_pools[k], v_caps[k], claim_permit.weight) f;
             if v_in_use + claim_permit.weight > v_caps[k] then
                 return row(
-                    false, v_reasons[k], null, null, v_caps[k], v_in_use,
+                    false, (array['holder', 'endpoint', 'installation'])[k], null, null, v_caps[k], v_in_use,
                     greatest(v_free_at - clock_timestamp(), interval '1 microsecond'),
                     v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
             end if;
-            if v_phase = 2
-                and (v_least_cap is null
-                    or v_caps[k] - v_in_use - claim_permit.weight < v_least_cap - v_least_in_use)
-            then
-                v_least_cap := v_caps[k];
-                v_least_in_use := v_in_use + claim_permit.weight;
-            end if;
-        end loop;
+        end if;
     end loop;
 
-    for v_attempt in 1..10 loop
-        select s.epoch * 549755813888 + nextval('pglimit.permit_number')
-        into v_id
-        from pglimit.sentinel s
-        where s.singleton;
-        exit when found;
-        perform pglimit._begin_epoch(null);
+    -- one slot of one pool, the commonest case: locked and taken in one statement
+    if v_found[v_last] is not null and v_pool_count = 1 then
+        v_now := clock_timestamp();
+        v_expires := v_now + v_lease;
+        update pglimit.permits p
+        set turn = greatest(p.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint),
+            permit_id = (
+                select nextval('pglimit.permit_number') + 549755813888 * coalesce(
+                    (select s.epoch from pglimit.sentinel s where s.singleton),
+                    pglimit._begin_epoch(null))),
+            expires_at = v_expires,
+            row_count = 1,
+            changes = case when p.changes < 8 then p.changes + 1 else 0 end,
+            swept_turn = case when p.changes < 8 then p.swept_turn else p.turn end,
+            claimed_at = v_now,
+            lease = v_lease,
+            weight = 1,
+            for_pool = nullif(v_for, p.pool),
+            note = claim_permit.note
+        where p.ctid = (
+            select l.ctid
+            from pglimit.permits l
+            where l.ctid = v_found[v_last]
+                and l.pool || '' = v_pools[v_last]
+                and l.turn + 0 = v_turns[v_last]
+                and l.expires_at <= clock_timestamp()
+            for update skip locked)
+        returning p.permit_id into v_id;
+        if found then
+            return row(
+                true, 'granted', v_id, v_expires, null, null, null,
+                v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
+        end if;
+        v_found[v_last] := null;
+    end if;
+
+    for k in 1..3 loop
+        continue when v_caps[k] is null;
+        v_tid := null;
+        if v_found[k] is not null then
+            -- by ctid alone: through the index it would read the lane's dead turns
+            select p.ctid
+            into v_tid
+            from pglimit.permits p
+            where p.ctid = v_found[k]
+                and p.pool || '' = v_pools[k]
+                and p.turn + 0 = v_turns[k]
+                and p.expires_at <= clock_timestamp()
+            for update skip locked;
+        end if;
+        if v_tid is not null then
+            v_taken := v_taken || v_tid;
+        else
+            select f.in_use, f.free_at, v_taken || f.taken
+            into v_in_use, v_free_at, v_taken
+            from pglimit._take_lanes(v_pools[k], v_caps[k], claim_permit.weight) f;
+            if v_in_use + claim_permit.weight > v_caps[k] then
+                return row(
+                    false, (array['holder', 'endpoint', 'installation'])[k], null, null, v_caps[k], v_in_use,
+                    greatest(v_free_at - clock_timestamp(), interval '1 microsecond'),
+                    v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
+            end if;
+        end if;
     end loop;
+
+    v_tid := v_taken[1];
     v_now := clock_timestamp();
     v_expires := v_now + v_lease;
-    update pglimit.permits p
-    set turn = greatest(p.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint),
-        permit_id = v_id,
-        expires_at = v_expires,
-        row_count = cardinality(v_taken),
-        claimed_at = case when p.ctid = v_taken[1] then v_now end,
-        lease = case when p.ctid = v_taken[1] then v_lease end,
-        weight = case when p.ctid = v_taken[1] then claim_permit.weight end,
-        for_pool = case when p.ctid = v_taken[1] and p.pool <> v_for then v_for end,
-        note = case when p.ctid = v_taken[1] then claim_permit.note end
-    where p.ctid = any (v_taken);
+    with taken as (
+        update pglimit.permits p
+        set turn = greatest(p.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint),
+            permit_id = (
+                select nextval('pglimit.permit_number') + 549755813888 * coalesce(
+                    (select s.epoch from pglimit.sentinel s where s.singleton),
+                    pglimit._begin_epoch(null))),
+            expires_at = v_expires,
+            row_count = cardinality(v_taken),
+            changes = case when p.changes < 8 then p.changes + 1 else 0 end,
+            swept_turn = case when p.changes < 8 then p.swept_turn else p.turn end,
+            claimed_at = case when p.ctid = v_tid then v_now end,
+            lease = case when p.ctid = v_tid then v_lease end,
+            weight = case when p.ctid = v_tid then claim_permit.weight end,
+            for_pool = case when p.ctid = v_tid and p.pool <> v_for then v_for end,
+            note = case when p.ctid = v_tid then claim_permit.note end
+        where p.ctid = any (v_taken)
+        returning p.permit_id
+    )
+    select t.permit_id into v_id from taken t limit 1;
     return row(
-        true, 'granted', v_id, v_expires, v_least_cap, v_least_in_use, null,
+        true, 'granted', v_id, v_expires, null, null, null,
         v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
 end
 $$;

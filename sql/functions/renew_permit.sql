@@ -1,7 +1,7 @@
 -- Extends a live permit: all of its rows or none. A lapsed permit stays lapsed, for its lanes may
 -- be somebody else's. Without a lease argument the lease of the claim is given again. Writes:
--- permits. Locks: the permit's rows, in the order of claims (pool, lane), before it looks at the
--- clock: in index order it would deadlock with a release.
+-- permits. Locks: the permit's row; where it has several, see _lock_permit. The conditions stand in
+-- the update, so they are looked at again, with a new clock, after a wait for the lock.
 create or replace function pglimit.renew_permit(
     permit_id bigint,
     lease interval default null
@@ -22,58 +22,49 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-    v_lease interval;
-    v_rows integer;
-    v_row_count integer;
-    v_expires timestamptz;
+    v_lease interval := renew_permit.lease;
+    v_state text;
     v_claimed_lease interval;
-    v_now timestamptz;
+    v_expires timestamptz;
 begin
-    if current_setting('transaction_isolation') <> 'read committed'
-        or current_setting('transaction_read_only') <> 'off'
-        or pg_current_xact_id_if_assigned() is not null
-    then
+    if (
+        current_setting('transaction_isolation') = 'read committed'
+        and current_setting('transaction_read_only') = 'off'
+        and pg_current_xact_id_if_assigned() is null
+        and renew_permit.permit_id > 0
+    ) is not true then
         perform pglimit._check_transaction('renew_permit');
+        if renew_permit.permit_id is null then
+            raise exception using
+                errcode = 'PGL01',
+                message = 'permit_id is null',
+                detail = 'A permit is renewed by the permit_id that claim_permit returned.',
+                hint = 'A refused claim has no permit_id: check granted first.';
+        end if;
     end if;
-    if renew_permit.permit_id is null then
-        raise exception using
-            errcode = 'PGL01',
-            message = 'permit_id is null',
-            detail = 'A permit is renewed by the permit_id that claim_permit returned.',
-            hint = 'A refused claim has no permit_id: check granted first.';
-    end if;
-    if renew_permit.lease is not null then
-        v_lease := pglimit._fixed_interval('lease', renew_permit.lease);
+    if v_lease is not null then
+        v_lease := pglimit._fixed_interval('lease', v_lease);
     end if;
     if renew_permit.permit_id <= 0 then
         return row(false, 'unknown', null)::pglimit.renew_row;
     end if;
-    -- a lapsed permit is answered without its locks: its lanes may be wanted by claims, and a claim
-    -- that holds one of them while this holds another would wait for this, and this for the claim
-    select min(p.expires_at)
-    into v_expires
-    from pglimit.permits p
-    where p.permit_id = renew_permit.permit_id;
-    if v_expires > '-infinity' and v_expires <= clock_timestamp() then
-        return row(false, 'lapsed', v_expires)::pglimit.renew_row;
+    update pglimit.permits p
+    set expires_at = clock_timestamp() + coalesce(v_lease, p.lease)
+    where p.permit_id = renew_permit.permit_id
+        and p.row_count = 1
+        and p.expires_at > clock_timestamp()
+    returning p.expires_at into v_expires;
+    if found then
+        return row(true, 'renewed', v_expires)::pglimit.renew_row;
     end if;
-    select count(*), max(x.row_count), min(x.expires_at), max(x.lease)
-    into v_rows, v_row_count, v_expires, v_claimed_lease
-    from (
-        select p.row_count, p.expires_at, p.lease
-        from pglimit.permits p
-        where p.permit_id = renew_permit.permit_id
-        order by p.pool desc, p.lane
-        for update
-    ) x;
-    v_now := clock_timestamp();
-    if v_rows = 0 or v_expires = '-infinity' then
-        return row(false, 'unknown', null)::pglimit.renew_row;
+    select l.state, l.expires_at, l.lease
+    into v_state, v_expires, v_claimed_lease
+    from pglimit._lock_permit(renew_permit.permit_id, null) l;
+    if v_state <> 'live' then
+        return row(
+            false, v_state, case when v_state = 'lapsed' then v_expires end)::pglimit.renew_row;
     end if;
-    if v_expires <= v_now or v_rows < v_row_count then
-        return row(false, 'lapsed', v_expires)::pglimit.renew_row;
-    end if;
-    v_expires := v_now + coalesce(v_lease, v_claimed_lease);
+    v_expires := clock_timestamp() + coalesce(v_lease, v_claimed_lease);
     update pglimit.permits p
     set expires_at = v_expires
     where p.permit_id = renew_permit.permit_id;

@@ -13,6 +13,8 @@ create unlogged table pglimit.permits (
     permit_id bigint not null,
     expires_at timestamptz not null,
     row_count integer not null,
+    changes integer not null default 0,
+    swept_turn bigint not null default 0,
     claimed_at timestamptz,
     lease interval,
     weight integer,
@@ -36,6 +38,8 @@ comment on column pglimit.permits.pool is
     'tenant, endpoint and holder, joined by the unit separator (0x1f)';
 comment on column pglimit.permits.row_count is
     'how many rows the permit has over all its pools';
+comment on column pglimit.permits.changes is
+    'hand-overs since the dead turns before swept_turn were visited';
 comment on column pglimit.permits.claimed_at is
     'when the permit was claimed; set on its head row alone';
 comment on column pglimit.permits.for_pool is

@@ -3,7 +3,8 @@
 -- may be taken. With k lanes claimable, k = cap - live lanes above k (the largest such k): so a
 -- lowered cap holds although lanes above it are still live. The clock is read per row after the
 -- snapshot was taken: a lane judged live was live at the snapshot's instant. Writes and locks
--- nothing. A lane's older turns are never met: each lane is one descent to its newest row.
+-- nothing. Each lane is one descent to its newest row; its dead turns are visited after every
+-- eighth hand-over, see _sweep_lane.
 create or replace function pglimit._find_lanes(
     pool text,
     cap bigint,
@@ -51,10 +52,23 @@ begin
                 order by n.lane desc
                 rows between unbounded preceding and current row exclude current row) as live_above
         from (
-            select g.lane, x.ctid, x.turn, x.expires_at, x.expires_at > clock_timestamp() as live
+            select
+                g.lane,
+                x.ctid,
+                x.turn,
+                x.expires_at,
+                x.expires_at > clock_timestamp() as live,
+                case when x.changes >= 8 then (
+                    select count(*)
+                    from pglimit.permits d
+                    where d.pool = _find_lanes.pool
+                        and d.lane = g.lane
+                        and d.turn >= x.swept_turn
+                        and d.turn < x.turn
+                ) end as swept
             from generate_series(1, top) g (lane)
             cross join lateral (
-                select p.ctid, p.turn, p.expires_at
+                select p.ctid, p.turn, p.expires_at, p.changes, p.swept_turn
                 from pglimit.permits p
                 where p.pool = _find_lanes.pool and p.lane = g.lane
                 order by p.turn desc
@@ -62,6 +76,8 @@ begin
             ) x
             offset 0
         ) n
+        -- always true; without a use the planner would leave the sweep out
+        where coalesce(n.swept, 0) >= 0
     ) l;
 end
 $$;

@@ -88,7 +88,9 @@ begin
                 v_top + 1,
                 least(
                     _take_lanes.cap,
-                    v_top + greatest(_take_lanes.weight - cardinality(taken), v_top, 1))::integer
+                    greatest(
+                        v_top + greatest(_take_lanes.weight - cardinality(taken), v_top),
+                        32))::integer
             ) g (lane);
             continue;
         end if;
