@@ -52,16 +52,18 @@ func TestArgumentTypes(t *testing.T) {
 	}
 }
 
-// TestChangesAreHeapOnly is C-50: no index covers what every hit and every renewal writes.
+// TestChangesAreHeapOnly is C-50: no index covers what every hit and every renewal writes. With one,
+// no change would be heap-only. Without, nearly all are, and fewer (7 of 8) only while transactions
+// of other tests, in other databases, keep the server from clearing dead rows away.
 func TestChangesAreHeapOnly(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	app := db.Conn("pglimit_app")
 	id := *wantClaim(t, app, "'e', 'h', 1, 2, 3, '1 hour'", "granted", 1, 1).ID
-	for range 40 {
-		mustExec(t, app, "select count(pglimit.hit('l', 's' || i % 20, 1000000, '1 hour')) from generate_series(1, 100) i")
+	for i := range 1500 { // a statement each: what one transaction has made dead it cannot clear away itself
+		mustExec(t, app, fmt.Sprintf("select pglimit.hit('l', 's%d', 1000000, '1 hour')", i%20))
 	}
-	for range 400 {
+	for range 1000 {
 		mustExec(t, app, fmt.Sprintf("select pglimit.renew_permit(%d)", id))
 	}
 	mustExec(t, app, "select pg_stat_force_next_flush()")
@@ -71,8 +73,8 @@ func TestChangesAreHeapOnly(t *testing.T) {
 		for deadline := time.Now().Add(10 * time.Second); updates < 1000 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 			updates, hot = mustScan[int64](t, db.System(), fmt.Sprintf(sql, "n_tup_upd")), mustScan[int64](t, db.System(), fmt.Sprintf(sql, "n_tup_hot_upd"))
 		}
-		if updates < 1000 || hot*10 < updates*9 {
-			t.Errorf("%s: %d of %d updates are heap-only, want nine of ten", table, hot, updates)
+		if updates < 1000 || hot*2 < updates {
+			t.Errorf("%s: %d of %d updates are heap-only", table, hot, updates)
 		}
 	}
 }
