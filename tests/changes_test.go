@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -167,6 +168,41 @@ func TestChangedCapsInUse(t *testing.T) {
 			wantClaim(t, app, args, "granted", 5, 5)
 			wantClaim(t, app, args, pool, 5, 5)
 		})
+	}
+}
+
+// TestLoweredCapRace is C-15 step by step: of a pool whose cap was lowered below lanes that are still live, two claims at
+// the same moment must not take two free lanes where there is room for one more permit.
+func TestLoweredCapRace(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	first, second := db.Conn("pglimit_app"), db.Conn("pglimit_app")
+	var ids []int64
+	for i := range int64(4) {
+		ids = append(ids, *wantClaim(t, first, "'e', 'h', 4, lease => '1 hour'", "granted", 4, i+1).ID)
+	}
+	for _, id := range ids[:2] {
+		wantReason(t, first, fmt.Sprintf("release_permit(%d)", id), "released")
+	}
+	const args = "'e', 'h', 3, lease => '1 hour'"
+	wantClaim(t, second, "'e', 'h', 1, lease => '1 hour'", "holder", 1, 2) // plans, so that it is not slow to start below
+	mustExec(t, first, "begin")
+	wantClaim(t, first, args, "granted", 3, 3)
+	reason := make(chan string, 1)
+	go func() {
+		var got string
+		if err := second.QueryRow(context.WithoutCancel(t.Context()), "select reason from pglimit.claim_permit("+args+")").Scan(&got); err != nil {
+			got = err.Error()
+		}
+		reason <- got
+	}()
+	time.Sleep(50 * time.Millisecond)
+	mustExec(t, first, "commit")
+	if got := <-reason; got != "holder" {
+		t.Errorf("the second claim: %s", got)
+	}
+	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.permits where expires_at > clock_timestamp()"); n != 3 {
+		t.Errorf("%d live, the cap is 3", n)
 	}
 }
 
