@@ -149,6 +149,15 @@ func TestLimitSetOfANewOne(t *testing.T) {
 	b.done(t)
 }
 
+// TestLimitSetSaysTheWorstBurst is C-06: where a limit is made, its worst burst is said in numbers.
+func TestLimitSetSaysTheWorstBurst(t *testing.T) {
+	t.Parallel()
+	b := setup(false)
+	if code := b.run("limit", "set", "--help"); code != exitOK || !strings.Contains(b.out.String(), "worst burst: twice --max-hits") {
+		t.Errorf("exit code %d:\n%s", code, b.out)
+	}
+}
+
 func TestEndpointSet(t *testing.T) {
 	t.Parallel()
 	b := setup(true)
