@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pglimit/pglimit/internal/localpg"
 	"github.com/pglimit/pglimit/tests/dbtest"
 )
 
@@ -116,19 +115,7 @@ func TestCrossingKeysInTransactions(t *testing.T) {
 // affected; the operator's lists go on; when it is rolled back nothing of it is left.
 func TestPreparedTransaction(t *testing.T) {
 	t.Parallel()
-	settings := dbtest.Settings()
-	settings["max_prepared_transactions"] = "4"
-	server, err := localpg.Start(t.Context(), localpg.Options{Settings: settings})
-	if errors.Is(err, localpg.ErrNoBinaries) {
-		t.Skip("needs a server of its own: ", err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	server := privateServer(t, "max_prepared_transactions", "4")
 	db := dbtest.NewOn(t, server.DSN("postgres"))
 	const hit, claim = "hit('l', 'k', 9, '1 hour')", "'e', 'h', 1, lease => '1 hour'"
 	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
