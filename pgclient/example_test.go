@@ -175,7 +175,13 @@ func TestExamples(t *testing.T) {
 		"ExampleFromContext":        ExampleFromContext,
 		"ExampleWithObserver":       ExampleWithObserver,
 	}
-	source := must(os.ReadFile("example_test.go"))(t)
+	checkPrinted(t, "example_test.go", examples)
+}
+
+// checkPrinted runs the examples of a file, all of which must be there.
+func checkPrinted(t *testing.T, file string, examples map[string]func()) {
+	t.Helper()
+	source := must(os.ReadFile(file))(t)
 	found := regexp.MustCompile(`(?s)\nfunc (Example\w*)\(\) \{\n.*?\t// Prints:\n(.*?)\}\n`).FindAllStringSubmatch(string(source), -1)
 	want(t, "examples in this file", len(found), len(examples))
 	for _, match := range found {

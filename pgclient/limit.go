@@ -15,7 +15,7 @@ const (
     tenant => $9::text)`
 
 	setLimitSQL = `select pglimit.set_limit(limit_name => $1::text, max_hits => $2::bigint, per => $3::interval, algorithm => $4::text,
-    burst => $5::bigint, durable => $6::boolean, mode => $7::text, on_outage => $8::text, tenant => $9::text)`
+    burst => $5::bigint, mode => $6::text, on_outage => $7::text, tenant => $8::text)`
 )
 
 // SetEndpointParams are the arguments of [Client.SetEndpoint].
@@ -60,9 +60,6 @@ type SetLimitParams struct {
 
 	// Burst belongs to algorithms that have one. Defaults to none.
 	Burst *int64
-
-	// Durable counts survive a crash of the database, at the price of speed. Defaults to counts that do not.
-	Durable bool
 
 	// Mode defaults to [ModeEnforce].
 	Mode Mode
@@ -136,7 +133,6 @@ func (c *Client) SetLimit(ctx context.Context, p SetLimitParams) (int64, error) 
 	args.duration("per", p.Per)
 	args.textOr("algorithm", string(p.Algorithm), string(AlgorithmFixedWindow))
 	args.optionalNumber(p.Burst)
-	args.add(p.Durable)
 	args.textOr("mode", string(p.Mode), string(ModeEnforce))
 	args.textOr("on_outage", string(p.OnOutage), string(OnOutageAllow))
 	c.tenant(ctx, &args, p.Tenant)

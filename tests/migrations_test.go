@@ -130,10 +130,15 @@ func lockAll(t *testing.T, db *dbtest.DB, mode string) (release func()) {
 	return func() { mustExec(t, conn, "commit") }
 }
 
-// privateServer starts a server of the test's own, for what concerns a whole server: roles.
-func privateServer(t *testing.T) *localpg.Server {
+// privateServer starts a server of the test's own, for what concerns a whole server: roles, settings
+// (name, value, …).
+func privateServer(t *testing.T, settings ...string) *localpg.Server {
 	t.Helper()
-	server, err := localpg.Start(t.Context(), localpg.Options{Settings: dbtest.Settings()})
+	options := localpg.Options{Settings: dbtest.Settings()}
+	for i := 0; i < len(settings); i += 2 {
+		options.Settings[settings[i]] = settings[i+1]
+	}
+	server, err := localpg.Start(t.Context(), options)
 	if errors.Is(err, localpg.ErrNoBinaries) && os.Getenv("PGLIMIT_TEST_DATABASE_URL") != "" {
 		t.Skip("needs a server of its own: ", err)
 	} else if err != nil {

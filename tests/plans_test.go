@@ -12,7 +12,7 @@ import (
 	"github.com/pglimit/pglimit/tests/dbtest"
 )
 
-// A plan made while a table is empty, tiny or full of dead rows must still go to the newest row by
+// A plan made while a table is empty, tiny, full of dead rows or huge must still go to the newest row by
 // index: a bitmap or sequential scan would read every dead turn that a held snapshot pins.
 func TestPlansNeverReadDeadTurns(t *testing.T) {
 	t.Parallel()
@@ -21,6 +21,8 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		"select from pglimit.hit('l', 's', 1000000, '1 hour')",
 		"select from pglimit.peek('l', 's', 1000000, '1 hour')",
 		"select from pglimit.forget('l', 's')",
+		"select from pglimit.purge(1)",
+		"select from pglimit.list_counters(max_rows => 5)",
 	}
 	// plans are those of a new session, which plans by what it finds
 	plansOf := func(state string) {
@@ -85,4 +87,31 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 	work(500)
 	vacuum()
 	plansOf("full of dead rows")
+
+	// In the order of the keys, and with the other index built at the end: the cheapest ways to fill
+	// an index.
+	var wg sync.WaitGroup
+	for _, sql := range []string{`
+		insert into pglimit.counters (key, turn, changes, used, window_start, reset_at)
+		select e'\x1fl\x1f' || (10000000 + i), 1, 0, 1, now(), now() + interval '1 h' from generate_series(1, 1000000) i`, `
+		do $$
+		declare
+			v_index text := pg_get_indexdef('pglimit.permits_permit_id_idx'::regclass);
+		begin
+			drop index pglimit.permits_permit_id_idx;
+			insert into pglimit.permits (pool, lane, turn, permit_id, expires_at, row_count)
+			select e'\x1fe\x1f' || (10000000 + i / 4), 1 + i % 4, 1, i, now() + interval '1 h', 4 from generate_series(0, 999999) i;
+			execute v_index;
+		end
+		$$`} {
+		wg.Go(func() {
+			if _, err := db.System().Exec(t.Context(), sql); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	plansOf("a million rows, not analyzed")
+	vacuum()
+	plansOf("a million rows")
 }

@@ -329,10 +329,20 @@ func TestCapLoweredUnderLoad(t *testing.T) {
 	defer cancel()
 	var lowered atomic.Bool
 	conns := appConns(t, db, 8)
+	rounds := make([]atomic.Int64, len(conns)) // of each worker
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Error("waited in vain for ", what)
+				return
+			}
+		}
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		together(t, conns, func(_ int, conn *pgx.Conn) {
-			for ctx.Err() == nil {
+		together(t, conns, func(i int, conn *pgx.Conn) {
+			for ; ctx.Err() == nil; rounds[i].Add(1) {
 				old := !lowered.Load()
 				var id *int64
 				if err := conn.QueryRow(t.Context(), "select permit_id from pglimit.claim_permit('e', 'h')").Scan(&id); err != nil {
@@ -351,14 +361,18 @@ func TestCapLoweredUnderLoad(t *testing.T) {
 			}
 		})
 	})
-	time.Sleep(100 * time.Millisecond)
+	until("permits under the old cap", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(before) >= 8
+	})
 	mustExec(t, operator, "select pglimit.set_endpoint('e', 3, time_bound => '1 minute', in_installation => false)")
 	lowered.Store(true)
-	time.Sleep(100 * time.Millisecond) // claims that began before are over
-	mu.Lock()
-	if len(before) < 4 {
-		t.Errorf("only %d permits under the old cap", len(before))
+	for i := range rounds {
+		began := rounds[i].Load()
+		until("the claims that began before", func() bool { return rounds[i].Load() > began+1 })
 	}
+	mu.Lock()
 	for _, id := range before {
 		mustExec(t, operator, fmt.Sprintf("select pglimit.release_permit(%d)", id))
 	}

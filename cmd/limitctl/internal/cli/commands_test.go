@@ -130,10 +130,10 @@ func TestLimitSetKeepsWhatIsNotNamed(t *testing.T) {
 	t.Parallel()
 	b := setup(true)
 	b.client.limits = []pgclient.LimitRow{{
-		Limit: "api", MaxHits: 100, Per: time.Minute, Algorithm: "fixed_window", Durable: true, Mode: "enforce", OnOutage: "refuse",
+		Limit: "api", MaxHits: 100, Per: time.Minute, Algorithm: "fixed_window", Mode: "enforce", OnOutage: "refuse",
 	}}
 	b.want(t, b.run("limit", "set", "api", "--max-hits", "50"), exitOK, "Changed limit api to 50 hits per 1m (was 100 per 1m).\n", "")
-	b.done(t, `set_limit {"Limit":"api","MaxHits":50,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Durable":true,"Mode":"enforce","OnOutage":"refuse","Tenant":""}`)
+	b.done(t, `set_limit {"Limit":"api","MaxHits":50,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Mode":"enforce","OnOutage":"refuse","Tenant":""}`)
 }
 
 func TestLimitSetOfANewOne(t *testing.T) {
@@ -145,8 +145,17 @@ func TestLimitSetOfANewOne(t *testing.T) {
 		"limitctl limit set: limit \"api\" of tenant \"acme\" is new, so it needs --max-hits and --per\nHINT: limitctl limit set api --max-hits 100 --per 1m\n")
 	b.errOut.Reset()
 	b.want(t, b.run("limit", "set", "api", "--tenant", "acme", "--max-hits", "5", "--per", "1h", "-o", "csv", "--dry-run"), exitOK,
-		"tenant,limit_name,max_hits,per,algorithm,burst,durable,mode,on_outage,limit_version\nacme,api,5,1h,fixed_window,,false,enforce,allow,\n", "")
+		"tenant,limit_name,max_hits,per,algorithm,burst,mode,on_outage,limit_version\nacme,api,5,1h,fixed_window,,enforce,allow,\n", "")
 	b.done(t)
+}
+
+// TestLimitSetSaysTheWorstBurst is C-06: where a limit is made, its worst burst is said in numbers.
+func TestLimitSetSaysTheWorstBurst(t *testing.T) {
+	t.Parallel()
+	b := setup(false)
+	if code := b.run("limit", "set", "--help"); code != exitOK || !strings.Contains(b.out.String(), "worst burst: twice --max-hits") {
+		t.Errorf("exit code %d:\n%s", code, b.out)
+	}
 }
 
 func TestEndpointSet(t *testing.T) {

@@ -210,7 +210,6 @@ type limitSetOptions struct {
 	Algorithm string // "" for the words: as it is
 	Burst     change[int64]
 	DryRun    bool
-	Durable   *bool
 	Format    string
 	LimitName string
 	MaxHits   *int64
@@ -236,7 +235,6 @@ var limitSetView = view[limitSet]{
 		{name: "per", value: func(r limitSet) any { return r.limit.Per }},
 		{name: "algorithm", value: func(r limitSet) any { return string(r.limit.Algorithm) }},
 		{name: "burst", value: func(r limitSet) any { return r.limit.Burst }},
-		{name: "durable", value: func(r limitSet) any { return r.limit.Durable }},
 		{name: "mode", value: func(r limitSet) any { return string(r.limit.Mode) }},
 		{name: "on_outage", value: func(r limitSet) any { return string(r.limit.OnOutage) }},
 		{name: "limit_version", value: func(r limitSet) any { return r.version }},
@@ -265,14 +263,14 @@ var limitSetView = view[limitSet]{
 
 func newLimitSetCmd(f *Factory, runF func(context.Context, *limitSetOptions) error) *cobra.Command {
 	o := &limitSetOptions{Client: f.Client, IO: f.IO, Now: f.Now}
-	var durable bool
 	var per time.Duration
 	cmd := &cobra.Command{
 		Use:   "set <limit> [flags]",
 		Short: "Make a limit, or change what the flags name",
 		Long: `Make a limit, or change what the flags name and keep the rest. A new one needs --max-hits and --per.
 
---max-hits 0 is closed: every hit is refused. A new --per carries over what is counted already.`,
+--max-hits 0 is closed: every hit is refused. A new --per carries over what is counted already. A window
+begins with a subject's first hit; worst burst: twice --max-hits within any span of --per.`,
 		Example: `  # Five failed sign-ins in a quarter of an hour
   limitctl limit set login_attempt --max-hits 5 --per 15m
 
@@ -282,9 +280,6 @@ func newLimitSetCmd(f *Factory, runF func(context.Context, *limitSetOptions) err
 		ValidArgsFunction: completeArgs(f, 1, limitNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.LimitName = args[0]
-			if cmd.Flags().Changed("durable") {
-				o.Durable = &durable
-			}
 			if cmd.Flags().Changed("per") {
 				o.Per = change[time.Duration]{given: true, value: &per}
 			}
@@ -300,7 +295,6 @@ func newLimitSetCmd(f *Factory, runF func(context.Context, *limitSetOptions) err
 	flags.Lookup("per").DefValue = "" // 0 is no window
 	flags.StringVar(&o.Algorithm, "algorithm", "", `how it counts (default fixed_window)`)
 	numberOrNoneVar(flags, &o.Burst, "burst", "for algorithms that have one")
-	flags.BoolVar(&durable, "durable", false, "keep its counters through a crash of the database, at the price of speed")
 	flags.StringVar(&o.Mode, "mode", "", modeHelp+" (default enforce)")
 	enumVar(cmd, flags, &o.OnOutage, "on-outage", "", "", onOutageHelp, "allow", "refuse")
 	tenantVar(flags, &o.Tenant)
@@ -321,7 +315,7 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 	}
 	set := pgclient.SetLimitParams{Limit: o.LimitName, Tenant: o.Tenant, Algorithm: pgclient.AlgorithmFixedWindow, Mode: pgclient.ModeEnforce, OnOutage: pgclient.OnOutageAllow}
 	if before != nil {
-		set.MaxHits, set.Per, set.Burst, set.Durable = before.MaxHits, before.Per, before.Burst, before.Durable
+		set.MaxHits, set.Per, set.Burst = before.MaxHits, before.Per, before.Burst
 		set.Algorithm, set.Mode, set.OnOutage = before.Algorithm, before.Mode, before.OnOutage
 	} else if o.MaxHits == nil || !o.Per.given {
 		return usageError("limit "+quote(o.LimitName)+ofTenant(o.Tenant)+" is new, so it needs --max-hits and --per",
@@ -334,9 +328,6 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 		set.Per = *o.Per.value
 	}
 	set.Burst = o.Burst.or(set.Burst)
-	if o.Durable != nil {
-		set.Durable = *o.Durable
-	}
 	if o.Algorithm != "" {
 		set.Algorithm = pgclient.Algorithm(o.Algorithm)
 	}

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,13 +27,14 @@ func Main(ctx context.Context, args []string) int {
 func run(ctx context.Context, f *Factory, args []string) int {
 	root := NewRootCmd(f)
 	root.SetArgs(args)
+	mistaken := helpOfWhatIsThere(root)
 	command := "limitctl"
 	done := make(chan error, 1)
 	go func() {
 		cmd, err := root.ExecuteContextC(ctx)
 		if cmd != nil {
 			command = cmd.CommandPath()
-			err = usageOf(cmd, err)
+			err = cmp.Or(usageOf(cmd, err), mistaken())
 		}
 		done <- err
 	}()
@@ -138,6 +140,33 @@ func nounCmd(noun, short, long string) *cobra.Command {
 }
 
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// helpOfWhatIsThere has the help of a command that is not there fail like the command itself. cobra
+// would print the help of the command before it and call that a success, which hides a misspelt word
+// from scripts. The returned function tells, after the run, what was wrong.
+func helpOfWhatIsThere(root *cobra.Command) (mistaken func() error) {
+	root.InitDefaultHelpCmd()
+	if verb, _, err := root.Find([]string{"help"}); err == nil {
+		verb.Args = func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || !cmd.HasSubCommands() {
+				return err
+			}
+			return unknownVerb(cmd, rest)
+		}
+	}
+	var mistake error
+	show := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd.HasSubCommands() {
+			if mistake = unknownVerb(cmd, cmd.Flags().Args()); mistake != nil {
+				return
+			}
+		}
+		show(cmd, args)
+	})
+	return func() error { return mistake }
+}
 
 // unknownVerb is for commands that only hold others. The argument is quoted only when it is a word: a
 // connection string in the wrong place holds a password.

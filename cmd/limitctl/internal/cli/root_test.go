@@ -60,9 +60,14 @@ func TestHelpOfEveryCommand(t *testing.T) {
 func TestMistakesOnTheCommandLine(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"permit lst":        "limitctl permit: there is no command lst\nHINT: did you mean limitctl permit list?\n",
-		"premit list":       "limitctl: there is no command premit\nHINT: did you mean limitctl permit?\n",
-		"permit frobnicate": "limitctl permit: there is no command frobnicate\nHINT: limitctl permit --help lists the commands\n",
+		"permit lst":                              "limitctl permit: there is no command lst\nHINT: did you mean limitctl permit list?\n",
+		"premit list":                             "limitctl: there is no command premit\nHINT: did you mean limitctl permit?\n",
+		"permit frobnicate":                       "limitctl permit: there is no command frobnicate\nHINT: limitctl permit --help lists the commands\n",
+		"frobnicate --help":                       "limitctl: there is no command frobnicate\nHINT: limitctl --help lists the commands\n",
+		"permit lst -h":                           "limitctl permit: there is no command lst\nHINT: did you mean limitctl permit list?\n",
+		"help frobnicate":                         "limitctl help: there is no command frobnicate\nHINT: limitctl --help lists the commands\n",
+		"help permit lst":                         "limitctl help: there is no command lst\nHINT: did you mean limitctl permit list?\n",
+		"--color never premit list --help":        "limitctl: there is no command premit\nHINT: did you mean limitctl permit?\n",
 		"permit list --dsn=postgres://u:s3cret@h": "limitctl permit list: unknown flag: --dsn\nHINT: limitctl permit list --help lists the flags\n",
 		"permit list --dsn postgres://u:s3cret@h": "limitctl permit list: unknown flag: --dsn\nHINT: limitctl permit list --help lists the flags\n",
 		"permit list postgres://u:s3cret@h": "limitctl permit list: too many arguments: it takes no argument\n" +
