@@ -12,6 +12,7 @@
 {{ template "tables/counters.sql" . }}
 {{ template "tables/permit_number.sql" . }}
 {{ template "tables/permits.sql" . }}
+{{ template "tables/creation_locks.sql" . }}
 {{ template "tables/sentinel.sql" . }}
 {{ template "tables/purge_progress.sql" . }}
 

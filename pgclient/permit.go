@@ -49,7 +49,7 @@ type Permit struct {
 	// the refusal when it is false.
 	Granted bool
 
-	// Cap and InUse are those of the pool that refused, or, when granted, of the pool with the least room.
+	// Cap and InUse are those of the pool that refused; 0 when granted, for a grant does not count its pools.
 	Cap, InUse int64
 
 	// Endpoint and Holder are those of the claim.

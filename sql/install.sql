@@ -18,6 +18,7 @@
 
 -- internal: pieces of decisions
 {{ template "functions/internal/look.sql" . }}
+{{ template "functions/internal/lock_creation.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
 {{ template "functions/internal/take_lanes.sql" . }}
@@ -59,6 +60,7 @@
 {{ template "policies/endpoints.sql" . }}
 {{ template "policies/counters.sql" . }}
 {{ template "policies/permits.sql" . }}
+{{ template "policies/creation_locks.sql" . }}
 {{ template "policies/sentinel.sql" . }}
 {{ template "policies/purge_progress.sql" . }}
 {{ template "policies/limit_versions.sql" . }}

@@ -120,7 +120,7 @@ func TestPreparedTransaction(t *testing.T) {
 	const hit, claim = "hit('l', 'k', 9, '1 hour')", "'e', 'h', 1, lease => '1 hour'"
 	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
 	wantHit(t, app, hit, "allowed", 8)
-	id := *wantClaim(t, app, claim, "granted", 1, 1).ID
+	id := *wantGrant(t, app, claim).ID
 	wantReason(t, app, fmt.Sprintf("release_permit(%d)", id), "released")
 
 	forgotten := db.Conn("pglimit_app")
@@ -139,7 +139,7 @@ func TestPreparedTransaction(t *testing.T) {
 	}
 	wantHit(t, app, "hit('l', 'other', 9, '1 hour')", "allowed", 8)
 	wantHit(t, app, "peek('l', 'k', 9, '1 hour')", "allowed", 8)
-	wantClaim(t, app, "'e', 'other', 1, lease => '1 hour'", "granted", 1, 1)
+	wantGrant(t, app, "'e', 'other', 1, lease => '1 hour'")
 	if n := mustScan[int64](t, operator, "select used from pglimit.list_counters(subject_filter => 'k')"); n != 1 {
 		t.Errorf("%d used are listed", n)
 	}
@@ -147,7 +147,7 @@ func TestPreparedTransaction(t *testing.T) {
 
 	mustExec(t, db.Super(), "rollback prepared 'forgotten'")
 	wantHit(t, app, hit, "allowed", 7)
-	if next := *wantClaim(t, app, claim, "granted", 1, 1).ID; next <= id {
+	if next := *wantGrant(t, app, claim).ID; next <= id {
 		t.Errorf("%d follows %d", next, id)
 	}
 }
@@ -172,10 +172,10 @@ func TestNoSubtransactions(t *testing.T) {
 	}
 }
 
-// TestAdvisoryLocks is C-26: the locks of creation are seeded with a secret, so an application that
-// locks the same numbers for purposes of its own, or a stranger who knows a key, is in nobody's way.
-// And if two keys should meet in one number, the second waits for a second at most and for creation
-// only, and no answer is wrong.
+// TestAdvisoryLocks is C-26: pglimit takes no advisory lock, so an application that locks numbers for
+// purposes of its own, or a stranger who reads pg_locks, is in nobody's way. And if two keys should
+// meet in one creation lock, the second waits for a second at most and for creation only, and no
+// answer is wrong.
 func TestAdvisoryLocks(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
@@ -195,14 +195,22 @@ func TestAdvisoryLocks(t *testing.T) {
 		mustExec(t, stranger, fmt.Sprintf("select pg_advisory_lock(%d), pg_advisory_lock(0, %d)", n, n))
 	}
 	wantHit(t, app, "hit('l', 's', 3, '1 hour')", "allowed", 2)
-	wantClaim(t, app, "'e', 'h', 1, 2, 3, '1 hour', 1", "granted", 1, 1)
-	wantClaim(t, app, "'e', 'h', 9, 9, 9, '1 hour', 3", "granted", 9, 4)
+	wantGrant(t, app, "'e', 'h', 1, 2, 3, '1 hour', 1")
+	wantGrant(t, app, "'e', 'h', 9, 9, 9, '1 hour', 3")
+
+	// A stranger sees none to hold, also while a pool's and a key's lock is held.
+	holding := db.Conn("pglimit_app")
+	mustExec(t, holding, "begin; select pglimit.claim_permit('e2', 'h', 4, lease => '1 hour', weight => 2); select pglimit.hit('l', 'other', 3, '1 hour')")
+	if n := mustScan[int](t, stranger, "select count(*) from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()"); n != 0 {
+		t.Errorf("%d advisory locks are seen", n)
+	}
+	mustExec(t, holding, "rollback")
 
 	// The very lock of a key, as if another key met it.
 	other := systemConn(t, db)
 	mustExec(t, other, "begin")
 	for _, key := range []string{"\x1fl\x1fs", "\x1fl\x1fnew"} {
-		if _, err := other.Exec(t.Context(), "select pg_advisory_xact_lock(hashtextextended($1, lock_seed)) from pglimit.installation", key); err != nil {
+		if _, err := other.Exec(t.Context(), "select pglimit._lock_creation(0, $1)", key); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -319,7 +327,7 @@ func TestClockOfTheCaller(t *testing.T) {
 		mustExec(t, conn, "begin; select now()") // an old transaction's now() stands still
 		time.Sleep(5 * time.Millisecond)
 		wantHit(t, conn, "hit('l', 's', 4, '1 hour')", "allowed", int64(3-i))
-		wantClaim(t, conn, "'e', 'h', 4, lease => '1 hour'", "granted", 4, int64(i+1))
+		wantGrant(t, conn, "'e', 'h', 4, lease => '1 hour'")
 		mustExec(t, conn, "commit")
 	}
 	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.counters"); n != 1 {
@@ -328,5 +336,5 @@ func TestClockOfTheCaller(t *testing.T) {
 	mustExec(t, db.System(), endWindows)
 	mustExec(t, db.System(), lapse)
 	wantHit(t, db.Conn("pglimit_app"), "hit('l', 's', 4, '1 hour')", "allowed", 3)
-	wantClaim(t, db.Conn("pglimit_app"), "'e', 'h', 4, lease => '1 hour'", "granted", 4, 1)
+	wantGrant(t, db.Conn("pglimit_app"), "'e', 'h', 4, lease => '1 hour'")
 }

@@ -171,8 +171,9 @@ func TestTablePermissions(t *testing.T) {
 	}
 	for _, sql := range []string{
 		"insert into pglimit.sentinel (epoch) values (9)",
+		"insert into pglimit.creation_locks values (1)",
 		"insert into pglimit.purge_progress (last_purge_at) values (now())",
-		"insert into pglimit.installation (installation_cap, lock_seed, secret) values (1, 1, '')",
+		"insert into pglimit.installation (installation_cap) values (1)",
 		"insert into pglimit.counters values ('k', 1, 1, 1, now(), now())",
 		"insert into pglimit.permits values ('p', 1, 1, 1, now(), 1)",
 		"insert into pglimit.limits values ('', 'l', 1, '1 s', 'fixed_window', null, false, 'enforce', 'allow', 1, now(), 'me')",

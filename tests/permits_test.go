@@ -24,7 +24,7 @@ type claimRow struct {
 // wantClaim fails unless the claim is answered so; every answer must agree with itself.
 func wantClaim(t *testing.T, db rowQuerier, args, reason string, cap, inUse int64) (r claimRow) {
 	t.Helper()
-	if err := db.QueryRow(t.Context(), "select granted, reason, permit_id, expires_at, cap, in_use, retry_after from pglimit.claim_permit("+args+")").
+	if err := db.QueryRow(t.Context(), "select granted, reason, permit_id, expires_at, coalesce(cap, 0), coalesce(in_use, 0), retry_after from pglimit.claim_permit("+args+")").
 		Scan(&r.Granted, &r.Reason, &r.ID, &r.ExpiresAt, &r.Cap, &r.InUse, &r.RetryAfter); err != nil {
 		t.Fatal(args, ": ", err)
 	}
@@ -39,6 +39,12 @@ func wantClaim(t *testing.T, db rowQuerier, args, reason string, cap, inUse int6
 		t.Errorf("claim_permit(%s): retry after %v", args, *r.RetryAfter)
 	}
 	return r
+}
+
+// wantGrant fails unless the claim is granted; a grant has neither cap nor in_use.
+func wantGrant(t *testing.T, db rowQuerier, args string) claimRow {
+	t.Helper()
+	return wantClaim(t, db, args, "granted", 0, 0)
 }
 
 func wantReason(t *testing.T, db rowQuerier, call, want string) {
@@ -60,8 +66,8 @@ func TestLapse(t *testing.T) {
 	gone := db.Conn("pglimit_app")
 	const args = "'e', 'host-1', 3, lease => '1 hour'"
 	var old []int64
-	for i := range int64(3) {
-		old = append(old, *wantClaim(t, gone, args, "granted", 3, i+1).ID)
+	for range 3 {
+		old = append(old, *wantGrant(t, gone, args).ID)
 	}
 	if err := gone.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -71,8 +77,8 @@ func TestLapse(t *testing.T) {
 	// not taken yet, and all the same no longer the old holder's
 	wantReason(t, app, fmt.Sprintf("renew_permit(%d)", old[0]), "lapsed")
 	wantReason(t, app, fmt.Sprintf("release_permit(%d)", old[0]), "lapsed")
-	for i := range int64(3) {
-		wantClaim(t, app, args, "granted", 3, i+1)
+	for range 3 {
+		wantGrant(t, app, args)
 	}
 	for _, id := range old {
 		for _, call := range []string{"release_permit(%d)", "renew_permit(%d)", "release_permit(%d, 'host-1')"} {
@@ -92,8 +98,8 @@ func TestReleaseOnce(t *testing.T) {
 	conns := appConns(t, db, 10)
 	for range 5 {
 		mustExec(t, db.System(), "delete from pglimit.permits")
-		a := *wantClaim(t, conns[0], "'e', 'a', endpoint_cap => 2, lease => '1 hour'", "granted", 2, 1).ID
-		wantClaim(t, conns[0], "'e', 'b', endpoint_cap => 2, lease => '1 hour'", "granted", 2, 2)
+		a := *wantGrant(t, conns[0], "'e', 'a', endpoint_cap => 2, lease => '1 hour'").ID
+		wantGrant(t, conns[0], "'e', 'b', endpoint_cap => 2, lease => '1 hour'")
 		wantReason(t, conns[0], fmt.Sprintf("release_permit(%d, 'b')", a), "not holder")
 		var released atomic.Int64
 		together(t, conns, func(_ int, conn *pgx.Conn) {
@@ -107,7 +113,7 @@ func TestReleaseOnce(t *testing.T) {
 		if released.Load() != 1 {
 			t.Errorf("released %d times", released.Load())
 		}
-		wantClaim(t, conns[0], "'e', 'c', endpoint_cap => 2, lease => '1 hour'", "granted", 2, 2)
+		wantGrant(t, conns[0], "'e', 'c', endpoint_cap => 2, lease => '1 hour'")
 		wantClaim(t, conns[0], "'e', 'd', endpoint_cap => 2, lease => '1 hour'", "endpoint", 2, 2)
 	}
 }
@@ -117,8 +123,8 @@ func TestSameHolder(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	app := db.Conn("pglimit_app")
-	first := *wantClaim(t, app, "'e', 'host-1', 2, lease => '1 hour'", "granted", 2, 1).ID
-	second := *wantClaim(t, app, "'e', 'host-1', 2, lease => '1 hour'", "granted", 2, 2).ID
+	first := *wantGrant(t, app, "'e', 'host-1', 2, lease => '1 hour'").ID
+	second := *wantGrant(t, app, "'e', 'host-1', 2, lease => '1 hour'").ID
 	if first >= second {
 		t.Errorf("%d follows %d", second, first)
 	}
@@ -136,15 +142,15 @@ func TestCaps(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	app := db.Conn("pglimit_app")
-	wantClaim(t, app, "'e', 'a', 1, 2, 3, '1 hour'", "granted", 1, 1)
+	wantGrant(t, app, "'e', 'a', 1, 2, 3, '1 hour'")
 	wantClaim(t, app, "'e', 'a', 1, 2, 3, '1 hour'", "holder", 1, 1)
-	wantClaim(t, app, "'e', 'b', 2, 2, 3, '1 hour'", "granted", 2, 2)
+	wantGrant(t, app, "'e', 'b', 2, 2, 3, '1 hour'")
 	wantClaim(t, app, "'e', 'c', 1, 2, 3, '1 hour'", "endpoint", 2, 2)
-	wantClaim(t, app, "'f', 'c', 1, 2, 3, '1 hour'", "granted", 1, 1)
+	wantGrant(t, app, "'f', 'c', 1, 2, 3, '1 hour'")
 	wantClaim(t, app, "'g', 'd', 1, 2, 3, '1 hour'", "installation", 3, 3)
-	wantClaim(t, app, "'g', 'd', 1, 2, 4, '1 hour'", "granted", 1, 1)
+	wantGrant(t, app, "'g', 'd', 1, 2, 4, '1 hour'")
 	wantClaim(t, app, "'e', 'c', 1, 1, 9, '1 hour'", "endpoint", 1, 2)
-	wantClaim(t, app, "'e', 'c', 1, 3, 9, '1 hour'", "granted", 1, 1)
+	wantGrant(t, app, "'e', 'c', 1, 3, 9, '1 hour'")
 	wantClaim(t, app, "'z', 'c', 0, lease => '1 hour'", "never", 0, 0)
 	if n := mustScan[int](t, db.Conn("pglimit_operator"), "select in_use from pglimit.show_installation()"); n != 5 {
 		t.Errorf("the installation shows %d in use, want 5", n)
@@ -156,25 +162,25 @@ func TestWeight(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	app := db.Conn("pglimit_app")
-	id := *wantClaim(t, app, "'e', 'h', 5, lease => '1 hour', weight => 3", "granted", 5, 3).ID
+	id := *wantGrant(t, app, "'e', 'h', 5, lease => '1 hour', weight => 3").ID
 	wantClaim(t, app, "'e', 'h', 5, lease => '1 hour', weight => 6", "never", 5, 3)
 	wantClaim(t, app, "'e', 'h', 5, lease => '1 hour', weight => 3", "holder", 5, 3)
-	wantClaim(t, app, "'e', 'h', 5, lease => '1 hour', weight => 2", "granted", 5, 5)
+	wantGrant(t, app, "'e', 'h', 5, lease => '1 hour', weight => 2")
 	wantReason(t, app, fmt.Sprintf("renew_permit(%d, '2 hours')", id), "renewed")
 	r := wantClaim(t, app, "'e', 'h', 5, lease => '1 hour', weight => 3", "holder", 5, 5)
 	if r.RetryAfter != nil && *r.RetryAfter <= time.Hour {
 		t.Errorf("there is room for 3 only when the renewed permit ends, not after %v", *r.RetryAfter)
 	}
 	wantReason(t, app, fmt.Sprintf("release_permit(%d)", id), "released")
-	wantClaim(t, app, "'e', 'h', 5, lease => '1 hour', weight => 3", "granted", 5, 5)
+	wantGrant(t, app, "'e', 'h', 5, lease => '1 hour', weight => 3")
 }
 
 // TestClaimRetryAfter: the end of the lease that makes the room, not of just any.
 func TestClaimRetryAfter(t *testing.T) {
 	t.Parallel()
 	app := dbtest.New(t).Conn("pglimit_app")
-	for i, lease := range []string{"3 hours", "1 hour", "2 hours"} {
-		wantClaim(t, app, fmt.Sprintf("'e', 'h', 3, lease => '%s'", lease), "granted", 3, int64(i+1))
+	for _, lease := range []string{"3 hours", "1 hour", "2 hours"} {
+		wantGrant(t, app, fmt.Sprintf("'e', 'h', 3, lease => '%s'", lease))
 	}
 	for weight, hours := range map[int]int{1: 1, 2: 2, 3: 3} {
 		r := wantClaim(t, app, fmt.Sprintf("'e', 'h', 3, lease => '1 hour', weight => %d", weight), "holder", 3, 3)
@@ -242,8 +248,8 @@ func TestCrash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range int64(2) {
-			id := *wantClaim(t, conn, args, "granted", 2, i+1).ID
+		for i := range 2 {
+			id := *wantGrant(t, conn, args).ID
 			if id <= last {
 				t.Errorf("round %d: %d follows %d", round, id, last)
 			}

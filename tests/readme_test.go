@@ -26,7 +26,7 @@ var readmeLogins = map[string]string{
 
 // readmeStable are the columns whose values do not depend on the clock or the server.
 var readmeStable = []string{
-	"allowed", "granted", "holder", "in_installation", "limit_name", "limit_version", "max_hits", "per", "quota",
+	"allowed", "cap", "granted", "holder", "in_installation", "in_use", "limit_name", "limit_version", "max_hits", "per", "quota",
 	"reason", "released", "remaining", "renewed", "state", "subject", "time_bound", "used",
 }
 

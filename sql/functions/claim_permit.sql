@@ -1,10 +1,11 @@
 -- Claims `weight` slots in each pool asked for, all or nothing. Writes: permits (the lanes taken);
 -- in a new epoch also installation and sentinel. Locks, in order: lanes of the holder's, the
--- endpoint's, the installation's pool, none of which it waits for; the advisory lock of a pool
--- whose lanes are made. Every pool is looked at before the first lane is locked, so that a refusal
--- writes nothing unless it lost a race. The number is drawn after every lane is locked, so it
--- grows with each hand-over of a lane; then one update gives all lanes their new turn, which sorts
--- after every dead one. Correct without purge: a lane is free as soon as its lease has ended.
+-- endpoint's, the installation's pool, none of which it waits for; before them the creation lock of
+-- a pool whose lanes are made or of which it takes several. Every pool is looked at before the first
+-- lane is locked, so that a refusal writes nothing unless it lost a race. The number is drawn after
+-- every lane is locked, so it grows with each hand-over of a lane; the update that draws it gives
+-- all lanes their new turn, which sorts after every dead one. Correct without purge: a lane is free
+-- as soon as its lease has ended.
 create or replace function pglimit.claim_permit(
     endpoint text,
     holder text,
@@ -65,13 +66,14 @@ declare
     v_id bigint;
     v_now timestamptz;
 begin
-    -- one expression for the usual case, for each costs in each transaction; what it does not look
-    -- at is looked at where lanes are made
+    -- one expression for the usual case, for each costs in each transaction: stricter than the rules,
+    -- which _check_claim knows. Exactly two separators, or names would meet in one pool.
     if (
         current_setting('transaction_isolation') = 'read committed'
         and current_setting('transaction_read_only') = 'off'
         and pg_current_xact_id_if_assigned() is null
-        and v_for ~ '^[^\x1f]*\x1f[^\x1f]+\x1f[^\x1f]+$'
+        and v_for ~ '^[^[:cntrl:]]*\x1f[!-~][ -~]*\x1f[^[:space:][:cntrl:]][^\x1f]*$' collate "C"
+        and octet_length(v_for) <= 1026
         and claim_permit.weight = 1
         and claim_permit.request_id is null
         and claim_permit.note is null
@@ -238,7 +240,7 @@ begin
         else
             select f.in_use, f.free_at, v_taken || f.taken
             into v_in_use, v_free_at, v_taken
-            from pglimit._take_lanes(v_pools[k], v_caps[k], claim_permit.weight) f;
+            from pglimit._take_lanes(k, v_pools[k], v_caps[k], claim_permit.weight) f;
             if v_in_use + claim_permit.weight > v_caps[k] then
                 return row(
                     false, (array['holder', 'endpoint', 'installation'])[k], null, null, v_caps[k], v_in_use,

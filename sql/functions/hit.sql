@@ -1,5 +1,5 @@
 -- Records a hit and decides it, in fixed windows that begin with a subject's first hit.
--- Writes: counters (one row). Locks: that row; for a key without a row, first the key's advisory
+-- Writes: counters (one row). Locks: that row; for a key without a row, first the key's creation
 -- lock. One key a call, so no lock order is needed.
 -- Safe under concurrency because every change goes through the newest row: it is made by an update
 -- that repeats its conditions and so sees 0 rows when somebody else moved on; then read again.
@@ -114,9 +114,7 @@ begin
                 if hit.cost <= v_max then
                     -- two creators would both succeed, with different turns: one at a time, then
                     -- look again
-                    perform pg_advisory_xact_lock(hashtextextended(v_key, i.lock_seed))
-                    from pglimit.installation i
-                    where i.singleton;
+                    perform pglimit._lock_creation(0, v_key);
                     continue;
                 end if;
                 return row(

@@ -1,4 +1,4 @@
--- The installation's one row: its settings, its secrets, its epoch and the code that is installed.
+-- The installation's one row: its settings, its epoch and the code that is installed.
 -- Logged: it must survive a crash, for the epoch above all.
 create table pglimit.installation (
     singleton boolean not null default true,
@@ -6,8 +6,6 @@ create table pglimit.installation (
     purge_after interval not null default '1 day',
     epoch bigint not null default 0,
     epoch_since timestamptz,
-    lock_seed bigint not null,
-    secret bytea not null,
     installed_at timestamptz not null default clock_timestamp(),
     code_version text,
     code_hash text,
@@ -18,21 +16,13 @@ create table pglimit.installation (
 );
 
 comment on table pglimit.installation is
-    'one row: settings, secrets, epoch and installed code of this installation';
+    'one row: settings, epoch and installed code of this installation';
 comment on column pglimit.installation.installation_cap is
     'permits live at once over all tenants and endpoints';
 comment on column pglimit.installation.purge_after is
     'how long a pool or counter must have been idle before purge removes it';
 comment on column pglimit.installation.epoch is
     'high part of every permit_id; minutes since 2025, raised when the unlogged tables are lost';
-comment on column pglimit.installation.lock_seed is
-    'secret seed of every advisory lock, so that nobody outside can hold the lock of a known key';
-comment on column pglimit.installation.secret is
-    'secret key for subjects that are stored hashed';
 
--- gen_random_uuid() is the server's strong random source; two of them give 244 secret bits.
-insert into pglimit.installation (installation_cap, lock_seed, secret)
-select
-    greatest(1, current_setting('max_connections')::bigint / 4),
-    ('x' || left(gen_random_uuid()::text, 8) || right(gen_random_uuid()::text, 8))::bit(64)::bigint,
-    decode(translate(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex');
+insert into pglimit.installation (installation_cap)
+values (greatest(1, current_setting('max_connections')::bigint / 4));

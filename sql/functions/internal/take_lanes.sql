@@ -1,10 +1,11 @@
 -- Locks `weight` free lanes of a pool, or says that the pool has no room.
--- Writes: permits (new lanes, free). Locks: rows of permits, without waiting for them; the pool's
--- advisory lock while lanes are made or several are taken, which callers reach in the order holder,
--- endpoint, installation. A claim never waits for a row lock: a free lane that another claim has
--- locked is passed over, and when nothing else is left this looks again, for at most a second.
--- Lost races mean another look; a refusal is always the result of a whole look.
+-- `kind` is 1, 2 or 3 for the pool of a holder, an endpoint, the installation; callers go in this
+-- order. Writes: permits (new lanes, free). Locks: the pool's creation lock when lanes are made or
+-- several are taken; rows of permits, for which it never waits: a free lane that another claim has
+-- locked is passed over, and when nothing else is left this looks again, for at most a second. Lost
+-- races mean another look; a refusal is always the result of a whole look.
 create or replace function pglimit._take_lanes(
+    kind integer,
     pool text,
     cap bigint,
     weight bigint,
@@ -41,9 +42,7 @@ begin
         end if;
         if _take_lanes.weight > 1 and not v_alone then
             -- two claims that each hold some of the lanes they need would wait for each other
-            perform pg_advisory_xact_lock(hashtextextended(_take_lanes.pool, i.lock_seed))
-            from pglimit.installation i
-            where i.singleton;
+            perform pglimit._lock_creation(_take_lanes.kind, _take_lanes.pool);
             v_alone := true;
             continue;
         end if;
@@ -68,10 +67,8 @@ begin
         end if;
         if v_top < _take_lanes.cap then
             if not v_alone then
-                -- one creator at a time, for the whole pool: a lock per lane would deadlock
-                perform pg_advisory_xact_lock(hashtextextended(_take_lanes.pool, i.lock_seed))
-                from pglimit.installation i
-                where i.singleton;
+                -- one creator at a time, for the whole pool: with a lock per lane they would wait in a circle
+                perform pglimit._lock_creation(_take_lanes.kind, _take_lanes.pool);
                 v_alone := true;
                 continue;
             end if;
@@ -110,7 +107,7 @@ begin
 end
 $$;
 
-comment on function pglimit._take_lanes(text, bigint, bigint) is
+comment on function pglimit._take_lanes(integer, text, bigint, bigint) is
     'internal: locks free lanes of a pool; taken is null when the pool has no room';
 
-revoke all on function pglimit._take_lanes(text, bigint, bigint) from public;
+revoke all on function pglimit._take_lanes(integer, text, bigint, bigint) from public;
