@@ -36,8 +36,11 @@ set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
-    v_tenant text := coalesce(hit.tenant, current_setting('pglimit.tenant', true), '');
-    v_key text := format(e'%s\x1f%s\x1f%s', v_tenant, hit.limit_name, hit.subject);
+    v_key text := format(
+        e'%s\x1f%s\x1f%s',
+        coalesce(hit.tenant, current_setting('pglimit.tenant', true), ''),
+        hit.limit_name,
+        hit.subject);
     v_max bigint;
     v_per interval;
     v_on_outage text;
@@ -64,49 +67,47 @@ begin
         and v_key not like e'%\x1f%\x1f%\x1f%'
     ) is not true then
         perform pglimit._check_transaction('hit');
+        hit.tenant := coalesce(hit.tenant, current_setting('pglimit.tenant', true), '');
         if hit.cost = 0 then
             return pglimit.peek(
                 hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
-                hit.algorithm, hit.burst, v_tenant);
+                hit.algorithm, hit.burst, hit.tenant);
         end if;
         perform pglimit._check_hit(
             hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
-            hit.algorithm, hit.burst, v_tenant);
+            hit.algorithm, hit.burst, hit.tenant);
     end if;
 
     if hit.max_hits is null or hit.per is null then
-        select coalesce(hit.max_hits, l.max_hits), coalesce(hit.per, l.per), l.on_outage,
-            l.limit_version
-        into v_max, v_per, v_on_outage, v_version
+        if hit.max_hits is not null or hit.per is not null then
+            perform pglimit._check_hit(
+                hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
+                hit.algorithm, hit.burst, split_part(v_key, e'\x1f', 1));
+            v_max := hit.max_hits;
+            v_per := hit.per;
+        end if;
+        select coalesce(v_max, l.max_hits), coalesce(v_per, l.per), l.on_outage, l.limit_version
+        into hit.max_hits, hit.per, v_on_outage, v_version
         from pglimit.limits l
-        where l.tenant = v_tenant and l.limit_name = hit.limit_name;
+        where l.tenant = split_part(v_key, e'\x1f', 1) and l.limit_name = hit.limit_name;
         if not found then
-            select coalesce(hit.max_hits, l.max_hits), coalesce(hit.per, l.per), l.on_outage,
-                l.limit_version
-            into v_max, v_per, v_on_outage, v_version
+            select coalesce(v_max, l.max_hits), coalesce(v_per, l.per), l.on_outage, l.limit_version
+            into hit.max_hits, hit.per, v_on_outage, v_version
             from pglimit.limits l
             where l.tenant = '' and l.limit_name = hit.limit_name;
             if not found then
                 perform pglimit._check_hit(
-                    hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
-                    hit.algorithm, hit.burst, v_tenant);
-                perform pglimit._unknown_limit(hit.limit_name, hit.max_hits);
+                    hit.limit_name, hit.subject, v_max, v_per, hit.cost,
+                    hit.algorithm, hit.burst, split_part(v_key, e'\x1f', 1));
+                perform pglimit._unknown_limit(hit.limit_name, v_max);
             end if;
         end if;
-        if hit.max_hits is not null or hit.per is not null then
-            perform pglimit._check_hit(
-                hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
-                hit.algorithm, hit.burst, v_tenant);
-        end if;
-    else
-        v_max := hit.max_hits;
-        if (hit.per > '0 s' and hit.per < '30 days') is not true then
-            perform pglimit._fixed_interval('per', hit.per);
-        end if;
+    elsif (hit.per > '0 s' and hit.per < '30 days') is not true then
+        perform pglimit._fixed_interval('per', hit.per);
     end if;
 
     -- no limit 1: INTO takes the first row and stops, a Limit node would only cost
-    select c.ctid, v_max - c.used, c.reset_at
+    select c.ctid, hit.max_hits - c.used, c.reset_at
     into v_ctid, v_left, v_reset
     from pglimit.counters c
     where c.key = v_key
@@ -117,29 +118,28 @@ begin
         where c.ctid = v_ctid
             and c.key = v_key
             and c.changes < 64
-            and c.used <= v_max - hit.cost
+            and c.used <= hit.max_hits - hit.cost
             and c.reset_at > clock_timestamp()
-        returning v_max - c.used, c.reset_at into v_left, v_reset;
+        returning hit.max_hits - c.used, c.reset_at into v_left, v_reset;
         if found then
             return row(
-                true, 'allowed', v_max, v_left, null, v_reset,
+                true, 'allowed', hit.max_hits, v_left, null, v_reset,
                 v_on_outage, v_version)::pglimit.hit_row;
         end if;
-    elsif hit.cost <= v_max then
+    elsif hit.cost <= hit.max_hits then
         v_now := clock_timestamp();
         if v_reset > v_now then
             return row(
-                false, 'limit', v_max, greatest(v_left, 0), v_reset - v_now, v_reset,
+                false, 'limit', hit.max_hits, greatest(v_left, 0), v_reset - v_now, v_reset,
                 v_on_outage, v_version)::pglimit.hit_row;
         end if;
-    elsif v_max < 0 then
+    elsif hit.max_hits < 0 then
         perform pglimit._check_hit(
-            hit.limit_name, hit.subject, v_max, coalesce(v_per, hit.per), hit.cost,
-            hit.algorithm, hit.burst, v_tenant);
+            hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
+            hit.algorithm, hit.burst, split_part(v_key, e'\x1f', 1));
     end if;
 
     -- a new key, an ended window, a cost above the limit, a turn that is used up, a lost race
-    v_per := coalesce(v_per, hit.per);
     for v_attempt in 1..1000 loop
         select c.turn, c.used, c.reset_at
         into v_turn, v_used, v_reset
@@ -151,10 +151,10 @@ begin
         if v_turn is null then
             if v_checked is null then
                 perform pglimit._check_hit(
-                    hit.limit_name, hit.subject, v_max, v_per, hit.cost,
-                    hit.algorithm, hit.burst, v_tenant);
+                    hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
+                    hit.algorithm, hit.burst, split_part(v_key, e'\x1f', 1));
                 v_checked := true;
-                if hit.cost <= v_max then
+                if hit.cost <= hit.max_hits then
                     -- two creators would both succeed, with different turns: one at a time, then
                     -- look again
                     perform pg_advisory_xact_lock(hashtextextended(v_key, i.lock_seed))
@@ -163,34 +163,34 @@ begin
                     continue;
                 end if;
                 return row(
-                    false, 'never', v_max, v_max, null, null,
+                    false, 'never', hit.max_hits, hit.max_hits, null, null,
                     v_on_outage, v_version)::pglimit.hit_row;
             end if;
-            v_per := pglimit._fixed_interval('per', v_per);
+            hit.per := pglimit._fixed_interval('per', hit.per);
             insert into pglimit.counters (key, turn, changes, used, window_start, reset_at)
             values (
                 v_key, (date_part('epoch', v_now) * 1000000)::bigint, 0, hit.cost,
-                v_now, v_now + v_per);
+                v_now, v_now + hit.per);
             return row(
-                true, 'allowed', v_max, v_max - hit.cost, null, v_now + v_per,
+                true, 'allowed', hit.max_hits, hit.max_hits - hit.cost, null, v_now + hit.per,
                 v_on_outage, v_version)::pglimit.hit_row;
         end if;
 
         if v_reset > v_now then
-            if hit.cost > v_max - v_used then
+            if hit.cost > hit.max_hits - v_used then
                 return row(
                     false,
-                    case when hit.cost > v_max then 'never' else 'limit' end,
-                    v_max,
-                    greatest(v_max - v_used, 0),
-                    case when hit.cost <= v_max then v_reset - v_now end,
+                    case when hit.cost > hit.max_hits then 'never' else 'limit' end,
+                    hit.max_hits,
+                    greatest(hit.max_hits - v_used, 0),
+                    case when hit.cost <= hit.max_hits then v_reset - v_now end,
                     v_reset,
                     v_on_outage,
                     v_version)::pglimit.hit_row;
             end if;
-        elsif hit.cost > v_max then
+        elsif hit.cost > hit.max_hits then
             return row(
-                false, 'never', v_max, v_max, null, null,
+                false, 'never', hit.max_hits, hit.max_hits, null, null,
                 v_on_outage, v_version)::pglimit.hit_row;
         end if;
 
@@ -205,9 +205,9 @@ begin
         if v_reset <= v_now then
             v_used := 0;
             v_start := v_now;
-            v_reset := v_now + pglimit._fixed_interval('per', v_per);
+            v_reset := v_now + pglimit._fixed_interval('per', hit.per);
         end if;
-        continue when hit.cost > v_max - v_used;
+        continue when hit.cost > hit.max_hits - v_used;
         update pglimit.counters c
         set turn = case
                 when c.changes < 64 then c.turn
@@ -219,7 +219,7 @@ begin
             reset_at = v_reset
         where c.key = v_key and c.turn = v_turn;
         return row(
-            true, 'allowed', v_max, v_max - v_used - hit.cost, null, v_reset,
+            true, 'allowed', hit.max_hits, hit.max_hits - v_used - hit.cost, null, v_reset,
             v_on_outage, v_version)::pglimit.hit_row;
     end loop;
 
