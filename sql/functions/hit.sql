@@ -49,13 +49,12 @@ declare
     v_left bigint;
     v_now timestamptz;
     v_turn bigint;
-    v_changes integer;
     v_used bigint;
     v_start timestamptz;
     v_reset timestamptz;
     v_checked boolean;
 begin
-    -- one expression for the usual case; a third separator may be one inside a name, which would
+    -- the usual case in one expression; a third separator may be one inside a name, which would
     -- meet another key
     if (
         current_setting('transaction_isolation') = 'read committed'
@@ -66,16 +65,29 @@ begin
         and hit.burst is null
         and v_key not like e'%\x1f%\x1f%\x1f%'
     ) is not true then
-        perform pglimit._check_transaction('hit');
+        if current_setting('transaction_isolation') <> 'read committed'
+            or current_setting('transaction_read_only') <> 'off'
+            or pg_current_xact_id_if_assigned() is not null
+        then
+            perform pglimit._check_transaction('hit');
+        end if;
         hit.tenant := coalesce(hit.tenant, current_setting('pglimit.tenant', true), '');
-        if hit.cost = 0 then
-            return pglimit.peek(
+        if (
+            hit.cost > 0
+            and coalesce(hit.algorithm, 'fixed_window') = 'fixed_window'
+            and hit.burst is null
+            and hit.tenant not like e'%\x1f%'
+            and hit.limit_name not like e'%\x1f%'
+        ) is not true then
+            if hit.cost = 0 then
+                return pglimit.peek(
+                    hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
+                    hit.algorithm, hit.burst, hit.tenant);
+            end if;
+            perform pglimit._check_hit(
                 hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
                 hit.algorithm, hit.burst, hit.tenant);
         end if;
-        perform pglimit._check_hit(
-            hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
-            hit.algorithm, hit.burst, hit.tenant);
     end if;
 
     if hit.max_hits is null or hit.per is null then
@@ -195,8 +207,8 @@ begin
         end if;
 
         -- take the row's lock, then decide by what it holds and by a fresh clock
-        select c.changes, c.used, c.window_start, c.reset_at
-        into v_changes, v_used, v_start, v_reset
+        select c.used, c.window_start, c.reset_at
+        into v_used, v_start, v_reset
         from pglimit.counters c
         where c.key = v_key and c.turn = v_turn
         for update;
