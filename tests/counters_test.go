@@ -268,6 +268,83 @@ func TestInTransaction(t *testing.T) {
 	}
 }
 
+// TestBadInputOnOpenWindow: what is wrong is named whatever the subject has done before, so that no
+// counter already there hides it.
+func TestBadInputOnOpenWindow(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app := db.Conn("pglimit_app")
+	mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_limit('row', 9, '1 hour')")
+	for _, limit := range []string{"l", "full", "row"} {
+		mustHit(t, app, fmt.Sprintf("hit('%s', 's', 1, '1 hour')", limit))
+	}
+	mustHit(t, app, "hit('b', e'c\\x1fs', 1, '1 hour', tenant => 'a')")
+	for _, args := range []string{
+		"'l', 's', 9, '0'", "'l', 's', 9, '-1 s'", "'l', 's', 9, '1 month'", "'l', 's', 9, '1 month -30 days'", "'l', 's', 9, '36526 days'",
+		"'l', 's', 9, '31 days 1 month'", "'l', 's', -1, '1 s'", "'l', 's', 9, '1 s', -1", "'l', 's', 9, '1 s', null",
+		"'l', 's', 9, '1 s', algorithm => 'nonsense'", "'l', 's', 9, '1 s', burst => 3",
+		"'full', 's', 1, '0'", "'full', 's', 1, '1 month'", "'full', 's', -1, '1 s'", "'full', 's', 1, '1 s', -1",
+		"'row', 's', per => '1 month'", "'row', 's', per => '0'", "'row', 's', -1",
+		"e'b\\x1fc', 's', 1, '1 hour', tenant => 'a'", "'c', 's', 1, '1 hour', tenant => e'a\\x1fb'",
+	} {
+		if _, err := app.Exec(t.Context(), "select pglimit.hit("+args+")"); sqlState(err) != "PGL01" {
+			t.Errorf("hit(%s): %v, want PGL01", args, err)
+		}
+	}
+	if n := mustScan[int64](t, db.System(), "select sum(used)::bigint from pglimit.counters"); n != 4 {
+		t.Errorf("%d hits are counted, want 4", n)
+	}
+}
+
+// TestPartOfLimitGiven: what the call gives beats the row, and the row of the tenant beats everyone's.
+func TestPartOfLimitGiven(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	mustExec(t, operator, "select pglimit.set_limit('l', 5, '1 hour')")
+	mustExec(t, operator, "select pglimit.set_limit('l', 7, '2 hours', tenant => 't')")
+	stored := map[string]int64{"": 5, "t": 7, "other": 5}
+	for i, c := range []struct {
+		tenant, args string
+		quota        int64
+		per          time.Duration
+	}{
+		{"", "", 5, time.Hour},
+		{"", ", 8", 8, time.Hour},
+		{"", ", per => '1 day'", 5, 24 * time.Hour},
+		{"", ", 8, '40 days'", 8, 40 * 24 * time.Hour},
+		{"t", "", 7, 2 * time.Hour},
+		{"t", ", 8", 8, 2 * time.Hour},
+		{"t", ", per => '1 min'", 7, time.Minute},
+		{"other", "", 5, time.Hour},
+		{"other", ", 8", 8, time.Hour},
+		{"other", ", per => '1 min'", 5, time.Minute},
+	} {
+		subject := fmt.Sprintf("s%d", i)
+		check := func(call string) {
+			t.Helper()
+			r := wantHit(t, app, call, "allowed", c.quota-1)
+			given := strings.Contains(c.args, ", 8, ")
+			if r.Quota != c.quota || (r.Version == nil) != given || (r.OnOutage == nil) != given {
+				t.Errorf("%s: %+v", call, r)
+			}
+			if per := mustScan[float64](t, db.System(), fmt.Sprintf(`select extract(epoch from reset_at - window_start)::float8
+				from pglimit.counters where key = e'%s\x1fl\x1f%s'`, c.tenant, subject)); per != c.per.Seconds() {
+				t.Errorf("%s: the window lasts %v s", call, per)
+			}
+			mustExec(t, db.System(), endWindows)
+		}
+		check(fmt.Sprintf("hit('l', '%s'%s, tenant => '%s')", subject, c.args, c.tenant))
+		mustExec(t, app, fmt.Sprintf("set pglimit.tenant = '%s'", c.tenant))
+		check(fmt.Sprintf("hit('l', '%s'%s)", subject, c.args))
+		// a cost of 0 looks, and is answered as peek is
+		for _, call := range []string{"hit('l', '%s', cost => 0)", "peek('l', '%s')"} {
+			wantHit(t, app, fmt.Sprintf(call, subject), "allowed", stored[c.tenant])
+		}
+		mustExec(t, app, "reset pglimit.tenant")
+	}
+}
+
 // TestRefusalWritesNothing: neither a row nor a transaction id, in hit, peek and claim_permit.
 func TestRefusalWritesNothing(t *testing.T) {
 	t.Parallel()

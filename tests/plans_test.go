@@ -58,7 +58,9 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		}
 		for _, plan := range plans {
 			onState := strings.Contains(plan, "on permits") || strings.Contains(plan, "on counters")
-			if onState && (strings.Contains(plan, "Bitmap") || strings.Contains(plan, "Seq Scan")) {
+			// hit has no limit 1: the first row must come without the others being read
+			sorts := strings.Contains(plan, "on counters") && strings.Contains(plan, "Sort")
+			if onState && (sorts || strings.Contains(plan, "Bitmap") || strings.Contains(plan, "Seq Scan")) {
 				t.Errorf("%s:\n%s", state, plan)
 			}
 		}

@@ -4,8 +4,12 @@
 -- Safe under concurrency because every change goes through the newest row: it is made by an update
 -- that repeats its conditions and so sees 0 rows when somebody else moved on; then read again.
 -- A plain read comes first, so that a refusal writes, locks and draws nothing.
--- The update goes by ctid, which saves an index descent; the key and turn beside it make sure that
--- the row is still the one that was read. Its instant is taken anew after a wait for the lock.
+-- The usual hit and the usual refusal are straight-line code, all else is a loop below it. In every
+-- transaction PL/pgSQL makes each expression ready anew, about 2,600 instructions an operator or
+-- function: so there are few, and none twice.
+-- The update goes by ctid, which saves an index descent; the key beside it makes sure that the row
+-- is still of this subject, and of one key no more than one row is visible. Its instant is taken
+-- anew after a wait for the lock.
 -- Does not wait for purge: a count whose window has ended is nothing.
 create or replace function pglimit.hit(
     limit_name text,
@@ -32,143 +36,177 @@ set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
-    v_tenant text := coalesce(hit.tenant, current_setting('pglimit.tenant', true), '');
-    v_key text := v_tenant || e'\x1f' || hit.limit_name || e'\x1f' || hit.subject;
-    v_max bigint := hit.max_hits;
-    v_per interval := hit.per;
+    v_key text := format(
+        e'%s\x1f%s\x1f%s',
+        coalesce(hit.tenant, current_setting('pglimit.tenant', true), ''),
+        hit.limit_name,
+        hit.subject);
+    v_max bigint;
+    v_per interval;
     v_on_outage text;
     v_version bigint;
-    v_now timestamptz;
     v_ctid tid;
+    v_left bigint;
+    v_now timestamptz;
     v_turn bigint;
-    v_changes integer;
     v_used bigint;
     v_start timestamptz;
     v_reset timestamptz;
-    v_checked boolean := false;
-    v_lost boolean := false;
+    v_checked boolean;
 begin
-    if current_setting('transaction_isolation') <> 'read committed'
-        or current_setting('transaction_read_only') <> 'off'
-        or pg_current_xact_id_if_assigned() is not null
-    then
-        perform pglimit._check_transaction('hit');
-    end if;
-
-    if v_max is null or v_per is null then
-        select l.max_hits, l.per, l.on_outage, l.limit_version
-        into v_max, v_per, v_on_outage, v_version
-        from pglimit.limits l
-        where l.tenant = v_tenant and l.limit_name = hit.limit_name;
-        if not found and v_tenant <> '' then
-            select l.max_hits, l.per, l.on_outage, l.limit_version
-            into v_max, v_per, v_on_outage, v_version
-            from pglimit.limits l
-            where l.tenant = '' and l.limit_name = hit.limit_name;
+    -- the usual case in one expression; a third separator may be one inside a name, which would
+    -- meet another key
+    if (
+        current_setting('transaction_isolation') = 'read committed'
+        and current_setting('transaction_read_only') = 'off'
+        and pg_current_xact_id_if_assigned() is null
+        and hit.cost > 0
+        and hit.algorithm is null
+        and hit.burst is null
+        and v_key not like e'%\x1f%\x1f%\x1f%'
+    ) is not true then
+        if current_setting('transaction_isolation') <> 'read committed'
+            or current_setting('transaction_read_only') <> 'off'
+            or pg_current_xact_id_if_assigned() is not null
+        then
+            perform pglimit._check_transaction('hit');
         end if;
-        if not found then
+        hit.tenant := coalesce(hit.tenant, current_setting('pglimit.tenant', true), '');
+        if (
+            hit.cost > 0
+            and coalesce(hit.algorithm, 'fixed_window') = 'fixed_window'
+            and hit.burst is null
+            and hit.tenant not like e'%\x1f%'
+            and hit.limit_name not like e'%\x1f%'
+        ) is not true then
+            if hit.cost = 0 then
+                return pglimit.peek(
+                    hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
+                    hit.algorithm, hit.burst, hit.tenant);
+            end if;
             perform pglimit._check_hit(
                 hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
-                hit.algorithm, hit.burst, v_tenant);
-            perform pglimit._unknown_limit(hit.limit_name, hit.max_hits);
+                hit.algorithm, hit.burst, hit.tenant);
         end if;
-        v_max := coalesce(hit.max_hits, v_max);
-        v_per := coalesce(hit.per, v_per);
     end if;
 
-    -- one expression for the usual case; a separator inside a name would meet another key; the
-    -- months of an interval are the last 4 bytes of its binary form, the cheapest way to see none
-    if (
-        hit.cost > 0
-        and v_max >= 0
-        and v_per > '0 s'
-        and v_per <= '36525 days'
-        and substr(interval_send(v_per), 13) = '\x00000000'
-        and coalesce(hit.algorithm, 'fixed_window') = 'fixed_window'
-        and hit.burst is null
-        and strpos(v_tenant, e'\x1f') = 0
-        and strpos(hit.limit_name, e'\x1f') = 0
-    ) is not true then
+    if hit.max_hits is null or hit.per is null then
+        if hit.max_hits is not null or hit.per is not null then
+            perform pglimit._check_hit(
+                hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
+                hit.algorithm, hit.burst, split_part(v_key, e'\x1f', 1));
+            v_max := hit.max_hits;
+            v_per := hit.per;
+        end if;
+        select coalesce(v_max, l.max_hits), coalesce(v_per, l.per), l.on_outage, l.limit_version
+        into hit.max_hits, hit.per, v_on_outage, v_version
+        from pglimit.limits l
+        where l.tenant = split_part(v_key, e'\x1f', 1) and l.limit_name = hit.limit_name;
+        if not found then
+            select coalesce(v_max, l.max_hits), coalesce(v_per, l.per), l.on_outage, l.limit_version
+            into hit.max_hits, hit.per, v_on_outage, v_version
+            from pglimit.limits l
+            where l.tenant = '' and l.limit_name = hit.limit_name;
+            if not found then
+                perform pglimit._check_hit(
+                    hit.limit_name, hit.subject, v_max, v_per, hit.cost,
+                    hit.algorithm, hit.burst, split_part(v_key, e'\x1f', 1));
+                perform pglimit._unknown_limit(hit.limit_name, v_max);
+            end if;
+        end if;
+    elsif (hit.per > '0 s' and hit.per < '30 days') is not true then
+        perform pglimit._fixed_interval('per', hit.per);
+    end if;
+
+    -- no limit 1: INTO takes the first row and stops, a Limit node would only cost
+    select c.ctid, hit.max_hits - c.used, c.reset_at
+    into v_ctid, v_left, v_reset
+    from pglimit.counters c
+    where c.key = v_key
+    order by c.turn desc;
+    if hit.cost <= v_left then
+        update pglimit.counters c
+        set used = c.used + hit.cost, changes = c.changes + 1
+        where c.ctid = v_ctid
+            and c.key = v_key
+            and c.changes < 64
+            and c.used <= hit.max_hits - hit.cost
+            and c.reset_at > clock_timestamp()
+        returning hit.max_hits - c.used, c.reset_at into v_left, v_reset;
+        if found then
+            return row(
+                true, 'allowed', hit.max_hits, v_left, null, v_reset,
+                v_on_outage, v_version)::pglimit.hit_row;
+        end if;
+    elsif hit.cost <= hit.max_hits then
+        v_now := clock_timestamp();
+        if v_reset > v_now then
+            return row(
+                false, 'limit', hit.max_hits, greatest(v_left, 0), v_reset - v_now, v_reset,
+                v_on_outage, v_version)::pglimit.hit_row;
+        end if;
+    elsif hit.max_hits < 0 then
         perform pglimit._check_hit(
-            hit.limit_name, hit.subject, v_max, v_per, hit.cost,
-            hit.algorithm, hit.burst, v_tenant);
-        return pglimit._look(
-            v_tenant, hit.limit_name, hit.subject, v_max, 1, v_on_outage, v_version);
+            hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
+            hit.algorithm, hit.burst, split_part(v_key, e'\x1f', 1));
     end if;
 
+    -- a new key, an ended window, a cost above the limit, a turn that is used up, a lost race
     for v_attempt in 1..1000 loop
-        select c.ctid, c.turn, c.changes, c.used, c.reset_at
-        into v_ctid, v_turn, v_changes, v_used, v_reset
+        select c.turn, c.used, c.reset_at
+        into v_turn, v_used, v_reset
         from pglimit.counters c
         where c.key = v_key
-        order by c.turn desc
-        limit 1;
+        order by c.turn desc;
         v_now := clock_timestamp();
 
         if v_turn is null then
-            if not v_checked then
+            if v_checked is null then
                 perform pglimit._check_hit(
-                    hit.limit_name, hit.subject, v_max, v_per, hit.cost,
-                    hit.algorithm, hit.burst, v_tenant);
+                    hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
+                    hit.algorithm, hit.burst, split_part(v_key, e'\x1f', 1));
                 v_checked := true;
-                if hit.cost <= v_max then
+                if hit.cost <= hit.max_hits then
                     -- two creators would both succeed, with different turns: one at a time, then
                     -- look again
                     perform pglimit._lock_creation(0, v_key);
                     continue;
                 end if;
                 return row(
-                    false, 'never', v_max, v_max, null, null,
+                    false, 'never', hit.max_hits, hit.max_hits, null, null,
                     v_on_outage, v_version)::pglimit.hit_row;
             end if;
-            v_per := pglimit._fixed_interval('per', v_per);
+            hit.per := pglimit._fixed_interval('per', hit.per);
             insert into pglimit.counters (key, turn, changes, used, window_start, reset_at)
             values (
                 v_key, (date_part('epoch', v_now) * 1000000)::bigint, 0, hit.cost,
-                v_now, v_now + v_per);
+                v_now, v_now + hit.per);
             return row(
-                true, 'allowed', v_max, v_max - hit.cost, null, v_now + v_per,
+                true, 'allowed', hit.max_hits, hit.max_hits - hit.cost, null, v_now + hit.per,
                 v_on_outage, v_version)::pglimit.hit_row;
         end if;
 
         if v_reset > v_now then
-            if hit.cost > v_max - v_used then
+            if hit.cost > hit.max_hits - v_used then
                 return row(
                     false,
-                    case when hit.cost > v_max then 'never' else 'limit' end,
-                    v_max,
-                    greatest(v_max - v_used, 0),
-                    case when hit.cost <= v_max then v_reset - v_now end,
+                    case when hit.cost > hit.max_hits then 'never' else 'limit' end,
+                    hit.max_hits,
+                    greatest(hit.max_hits - v_used, 0),
+                    case when hit.cost <= hit.max_hits then v_reset - v_now end,
                     v_reset,
                     v_on_outage,
                     v_version)::pglimit.hit_row;
             end if;
-            if v_changes < 64 and not v_lost then
-                update pglimit.counters c
-                set used = c.used + hit.cost, changes = c.changes + 1
-                where c.ctid = v_ctid
-                    and c.key = v_key
-                    and c.turn = v_turn
-                    and c.used <= v_max - hit.cost
-                    and c.reset_at > clock_timestamp()
-                returning c.used, c.reset_at into v_used, v_reset;
-                if found then
-                    return row(
-                        true, 'allowed', v_max, v_max - v_used, null, v_reset,
-                        v_on_outage, v_version)::pglimit.hit_row;
-                end if;
-                v_lost := true;
-                continue;
-            end if;
-        elsif hit.cost > v_max then
+        elsif hit.cost > hit.max_hits then
             return row(
-                false, 'never', v_max, v_max, null, null, v_on_outage, v_version)::pglimit.hit_row;
+                false, 'never', hit.max_hits, hit.max_hits, null, null,
+                v_on_outage, v_version)::pglimit.hit_row;
         end if;
 
-        -- the window has ended, the turn is used up or a race was lost: take the row's lock, then
-        -- decide by what it holds and by a fresh clock
-        select c.changes, c.used, c.window_start, c.reset_at
-        into v_changes, v_used, v_start, v_reset
+        -- take the row's lock, then decide by what it holds and by a fresh clock
+        select c.used, c.window_start, c.reset_at
+        into v_used, v_start, v_reset
         from pglimit.counters c
         where c.key = v_key and c.turn = v_turn
         for update;
@@ -177,9 +215,9 @@ begin
         if v_reset <= v_now then
             v_used := 0;
             v_start := v_now;
-            v_reset := v_now + pglimit._fixed_interval('per', v_per);
+            v_reset := v_now + pglimit._fixed_interval('per', hit.per);
         end if;
-        continue when hit.cost > v_max - v_used;
+        continue when hit.cost > hit.max_hits - v_used;
         update pglimit.counters c
         set turn = case
                 when c.changes < 64 then c.turn
@@ -191,7 +229,7 @@ begin
             reset_at = v_reset
         where c.key = v_key and c.turn = v_turn;
         return row(
-            true, 'allowed', v_max, v_max - v_used - hit.cost, null, v_reset,
+            true, 'allowed', hit.max_hits, hit.max_hits - v_used - hit.cost, null, v_reset,
             v_on_outage, v_version)::pglimit.hit_row;
     end loop;
 
