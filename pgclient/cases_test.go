@@ -181,5 +181,5 @@ func TestEmptyNames(t *testing.T) {
 	want(t, "counters", len(must(db.operator.ListCounters(ctx, pgclient.ListCountersParams{}))(t)), 0)
 	want(t, "permits", len(must(db.operator.ListPermits(ctx, pgclient.ListPermitsParams{}))(t)), 0)
 	want(t, "another key", must(db.app.Hit(ctx, hit))(t).Remaining, 4)
-	want(t, "another holder", must(db.app.ClaimPermit(ctx, claim))(t).InUse, 1)
+	want(t, "another holder", must(db.app.ClaimPermit(ctx, claim))(t).Granted, true)
 }
