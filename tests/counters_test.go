@@ -380,7 +380,7 @@ func TestBadInput(t *testing.T) {
 	var calls []string
 	for _, f := range []string{"hit", "peek"} {
 		for _, args := range []string{
-			"null, 's', 1, '1 s'", "'', 's', 1, '1 s'", "'  ', 's', 1, '1 s'", "'l', null, 1, '1 s'", "'l', '', 1, '1 s'", "'l', ' ', 1, '1 s'",
+			"null, 's', 1, '1 s'", "'', 's', 1, '1 s'", "'  ', 's', 1, '1 s'", "'l', null, 1, '1 s'", "'l', '', 1, '1 s'", "'l', ' ', 1, '1 s'", `'l', e'\t\n', 1, '1 s'`,
 			"'é', 's', 1, '1 s'", "e'a\\nb', 's', 1, '1 s'", "e'a\\x1fb', 's', 1, '1 s'", "'l', " + long + ", 1, '1 s'", long + ", 's', 1, '1 s'",
 			"'l', 's', -1, '1 s'", "'l', 's', 1, '1 s', -5", "'l', 's', 1, '1 s', null", "'l', 's', 1, '1 s', -9223372036854775808",
 			"'l', 's', 1, '0'", "'l', 's', 1, '-1 s'", "'l', 's', 1, '1 month'", "'l', 's', 1, '1 month -30 days'", "'l', 's', 1, '36526 days'",
@@ -391,7 +391,7 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	for _, args := range []string{
-		"null, 'h', 1", "'', 'h', 1", "'e', null, 1", "'e', '', 1", "'e', ' ', 1", "'é', 'h', 1", long + ", 'h', 1", "'e', " + long + ", 1",
+		"null, 'h', 1", "'', 'h', 1", "'e', null, 1", "'e', '', 1", "'e', ' ', 1", `'e', e'\t', 1`, "'é', 'h', 1", long + ", 'h', 1", "'e', " + long + ", 1",
 		"'e', 'h', -1", "'e', 'h', 1, -1", "'e', 'h', 1, 1, -1", "'e', 'h', 1, weight => 0", "'e', 'h', 1, weight => -1", "'e', 'h', 1, weight => 1001",
 		"'e', 'h', 1, weight => null", "'e', 'h', 1, note => to_jsonb(repeat('x', 5000))", "'e', 'h', 1, tenant => e'\\x1f'",
 	} {

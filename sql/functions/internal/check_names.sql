@@ -34,7 +34,7 @@ begin
             hint = format('Name it in letters, digits and punctuation; put other text into the %s.',
                 coalesce(member_kind, 'note'));
     end if;
-    if member_kind is not null and (member is null or btrim(member) = '') then
+    if member_kind is not null and (member is null or member !~ '[^[:space:]]' collate "C") then
         raise exception using
             errcode = 'PGL01',
             message = format('%s is %s', member_kind,
