@@ -1,11 +1,11 @@
 -- Claims `weight` slots in each pool asked for, all or nothing. Writes: permits (the lanes taken);
 -- in a new epoch also installation and sentinel. Locks, in order: lanes of the holder's, the
--- endpoint's, the installation's pool, none of which it waits for; before them the creation lock of
--- a pool whose lanes are made or of which it takes several. Every pool is looked at before the first
--- lane is locked, so that a refusal writes nothing unless it lost a race. The number is drawn after
--- every lane is locked, so it grows with each hand-over of a lane; the update that draws it gives
--- all lanes their new turn, which sorts after every dead one. Correct without purge: a lane is free
--- as soon as its lease has ended.
+-- endpoint's, the installation's pool, none of which it waits for; before them the creation lock
+-- of a pool whose lanes are made or of which it takes several. Every pool is looked at before the
+-- first lane is locked, so that a refusal writes nothing unless it lost a race. The number is drawn
+-- after every lane is locked, so it grows with each hand-over of a lane; the update that draws it
+-- gives all lanes their new turn, which sorts after every dead one. Correct without purge: a lane
+-- is free as soon as its lease has ended.
 create or replace function pglimit.claim_permit(
     endpoint text,
     holder text,
@@ -54,15 +54,15 @@ declare
     v_tid tid;
     v_turn bigint;
     v_expires timestamptz;
-    v_found tid[] := '{null,null,null}';
-    v_turns bigint[] := '{null,null,null}';
+    v_found tid[] := array[null, null, null]::tid[];
+    v_turns bigint[] := array[null, null, null]::bigint[];
     v_last integer;
     v_changes integer;
     v_swept bigint;
     v_above boolean;
     v_in_use bigint;
     v_free_at timestamptz;
-    v_taken tid[] := '{}';
+    v_taken tid[] := array[]::tid[];
     v_id bigint;
     v_now timestamptz;
 begin
@@ -72,7 +72,8 @@ begin
         current_setting('transaction_isolation') = 'read committed'
         and current_setting('transaction_read_only') = 'off'
         and pg_current_xact_id_if_assigned() is null
-        and v_for ~ '^[^[:cntrl:]]*\x1f[!-~][ -~]*\x1f[^[:space:][:cntrl:]][^\x1f]*$' collate "C"
+        and v_for collate "C"
+            ~ '^[^[:cntrl:]]*\x1f[!-~][ -~]*\x1f[^[:space:][:cntrl:]][^\x1f]*$'
         and octet_length(v_for) <= 1026
         and claim_permit.weight = 1
         and claim_permit.request_id is null
@@ -178,7 +179,8 @@ begin
             from pglimit._find_lanes(v_pools[k], v_caps[k], claim_permit.weight) f;
             if v_in_use + claim_permit.weight > v_caps[k] then
                 return row(
-                    false, (array['holder', 'endpoint', 'installation'])[k], null, null, v_caps[k], v_in_use,
+                    false, (array['holder', 'endpoint', 'installation'])[k], null, null,
+                    v_caps[k], v_in_use,
                     greatest(v_free_at - clock_timestamp(), interval '1 microsecond'),
                     v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
             end if;
@@ -243,7 +245,8 @@ begin
             from pglimit._take_lanes(k, v_pools[k], v_caps[k], claim_permit.weight) f;
             if v_in_use + claim_permit.weight > v_caps[k] then
                 return row(
-                    false, (array['holder', 'endpoint', 'installation'])[k], null, null, v_caps[k], v_in_use,
+                    false, (array['holder', 'endpoint', 'installation'])[k], null, null,
+                    v_caps[k], v_in_use,
                     greatest(v_free_at - clock_timestamp(), interval '1 microsecond'),
                     v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
             end if;

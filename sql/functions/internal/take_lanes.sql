@@ -67,7 +67,8 @@ begin
         end if;
         if v_top < _take_lanes.cap then
             if not v_alone then
-                -- one creator at a time, for the whole pool: with a lock per lane they would wait in a circle
+                -- one creator at a time, for the whole pool: with a lock per lane they would wait
+                -- in a circle
                 perform pglimit._lock_creation(_take_lanes.kind, _take_lanes.pool);
                 v_alone := true;
                 continue;
