@@ -66,8 +66,8 @@ declare
     v_id bigint;
     v_now timestamptz;
 begin
-    -- one expression for the usual case, for each costs in each transaction: stricter than the rules,
-    -- which _check_claim knows. Exactly two separators, or names would meet in one pool.
+    -- one expression for the usual case, for each costs in each transaction; stricter than the
+    -- rules, which _check_claim knows. Exactly two separators, or names would meet in one pool.
     if (
         current_setting('transaction_isolation') = 'read committed'
         and current_setting('transaction_read_only') = 'off'
