@@ -10,6 +10,7 @@
 {{ template "functions/internal/fixed_interval.sql" . }}
 {{ template "functions/internal/check_hit.sql" . }}
 {{ template "functions/internal/check_claim.sql" . }}
+{{ template "functions/internal/check_request_id.sql" . }}
 {{ template "functions/internal/check_rule.sql" . }}
 {{ template "functions/internal/check_max_rows.sql" . }}
 {{ template "functions/internal/unknown_limit.sql" . }}

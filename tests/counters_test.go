@@ -393,7 +393,8 @@ func TestBadInput(t *testing.T) {
 	for _, args := range []string{
 		"null, 'h', 1", "'', 'h', 1", "'e', null, 1", "'e', '', 1", "'e', ' ', 1", `'e', e'\t', 1`, "'é', 'h', 1", long + ", 'h', 1", "'e', " + long + ", 1",
 		"'e', 'h', -1", "'e', 'h', 1, -1", "'e', 'h', 1, 1, -1", "'e', 'h', 1, weight => 0", "'e', 'h', 1, weight => -1", "'e', 'h', 1, weight => 1001",
-		"'e', 'h', 1, weight => null", "'e', 'h', 1, note => to_jsonb(repeat('x', 5000))", "'e', 'h', 1, tenant => e'\\x1f'",
+		"'e', 'h', 1, weight => null", "'e', 'h', 1, request_id => ''", "'e', 'h', 1, request_id => 'a b'",
+		"'e', 'h', 1, request_id => repeat('x', 201)", "'e', 'h', 1, request_id => e'\\x1f'", "'e', 'h', 1, note => to_jsonb(repeat('x', 5000))", "'e', 'h', 1, tenant => e'\\x1f'",
 	} {
 		calls = append(calls, "claim_permit("+args+", lease => '1 min')")
 	}
@@ -422,7 +423,7 @@ func TestBadInput(t *testing.T) {
 	for _, call := range []string{
 		"purge(0)", "purge(null)", "purge(100001)", "list_counters(max_rows => 0)", "list_permits(max_rows => 10001)", "set_limit('l', null, '1 s')",
 		"set_limit('l', 1, null)", "set_limit('l', -1, '1 s')", "set_limit('l', 1, '1 month')", "set_limit('l', 1, '1 s', on_outage => 'panic')",
-		"set_limit('l', 1, '1 s', mode => null)", "set_limit(' ', 1, '1 s')", "set_endpoint('e', -1)", "set_endpoint('e', 1, time_bound => '0')",
+		"set_limit('l', 1, '1 s', mode => null)", "set_limit(' ', 1, '1 s')", "set_endpoint('e', -1)", "set_endpoint('e', 1, longest => '0')", "set_endpoint('e', 1, longest => '1 month')", "set_endpoint('e', 1, time_bound => '0')",
 		"set_endpoint('e', in_installation => false)", "set_endpoint('')", "set_installation_cap(-1)", "set_installation_cap(null)", "set_purge_after('-1 s')",
 		"set_purge_after(null)", "drop_limit('')", "drop_endpoint(null)",
 	} {

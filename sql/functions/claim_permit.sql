@@ -5,7 +5,8 @@
 -- first lane is locked, so that a refusal writes nothing unless it lost a race. The number is drawn
 -- after every lane is locked, so it grows with each hand-over of a lane; the update that draws it
 -- gives all lanes their new turn, which sorts after every dead one. Correct without purge: a lane
--- is free as soon as its lease has ended.
+-- is free as soon as its lease has ended. With a request_id a live permit of the same request is the
+-- answer, whatever else the call asks for; the creation lock of the request is the first lock.
 create or replace function pglimit.claim_permit(
     endpoint text,
     holder text,
@@ -45,10 +46,12 @@ declare
     v_installation_cap bigint;
     v_in_installation boolean;
     v_time_bound interval;
+    v_longest interval;
     v_row_cap bigint;
     v_on_outage text;
     v_version bigint;
     v_lease interval;
+    v_request text;
     v_luck integer := random() * 1000000000;
     v_lane integer;
     v_tid tid;
@@ -60,6 +63,8 @@ declare
     v_changes integer;
     v_swept bigint;
     v_above boolean;
+    v_reason text;
+    v_retry interval;
     v_in_use bigint;
     v_free_at timestamptz;
     v_taken tid[] := array[]::tid[];
@@ -76,9 +81,8 @@ begin
             ~ '^[^[:cntrl:]]*\x1f[!-~][ -~]*\x1f[^[:space:][:cntrl:]][^\x1f]*$'
         and octet_length(v_for) <= 1026
         and claim_permit.weight = 1
-        and claim_permit.request_id is null
         and claim_permit.note is null
-        and claim_permit.lease > '0 s'
+        and (claim_permit.lease <= '0 s') is not true
         and (claim_permit.holder_cap < 0) is not true
         and (claim_permit.endpoint_cap < 0) is not true
         and (claim_permit.installation_cap < 0) is not true
@@ -87,24 +91,24 @@ begin
         perform pglimit._check_claim(
             claim_permit.endpoint, claim_permit.holder, claim_permit.holder_cap,
             claim_permit.endpoint_cap, claim_permit.installation_cap, claim_permit.lease,
-            claim_permit.weight, claim_permit.request_id, claim_permit.note, v_tenant);
+            claim_permit.weight, claim_permit.note, v_tenant);
     end if;
 
     select
-        e.holder_cap, e.endpoint_cap, e.in_installation, e.time_bound, e.row_cap, e.on_outage,
-        e.limit_version
+        e.holder_cap, e.endpoint_cap, e.in_installation, e.time_bound, e.longest, e.row_cap,
+        e.on_outage, e.limit_version
     into
-        v_holder_cap, v_endpoint_cap, v_in_installation, v_time_bound, v_row_cap, v_on_outage,
-        v_version
+        v_holder_cap, v_endpoint_cap, v_in_installation, v_time_bound, v_longest, v_row_cap,
+        v_on_outage, v_version
     from pglimit.endpoints e
     where e.tenant = v_tenant and e.endpoint = claim_permit.endpoint;
     if not found and v_tenant <> '' then
         select
-            e.holder_cap, e.endpoint_cap, e.in_installation, e.time_bound, e.row_cap, e.on_outage,
-            e.limit_version
+            e.holder_cap, e.endpoint_cap, e.in_installation, e.time_bound, e.longest, e.row_cap,
+            e.on_outage, e.limit_version
         into
-            v_holder_cap, v_endpoint_cap, v_in_installation, v_time_bound, v_row_cap, v_on_outage,
-            v_version
+            v_holder_cap, v_endpoint_cap, v_in_installation, v_time_bound, v_longest, v_row_cap,
+            v_on_outage, v_version
         from pglimit.endpoints e
         where e.tenant = '' and e.endpoint = claim_permit.endpoint;
     end if;
@@ -133,17 +137,20 @@ begin
         v_lease := pglimit._fixed_interval('lease', v_lease);
     end if;
 
+    if claim_permit.request_id is not null then
+        v_request := v_for || e'\x1f' || pglimit._check_request_id(claim_permit.request_id);
+    end if;
+
     -- look at every pool before anything is locked. For one slot, a free lane met at random among
     -- the first 256 will do, where no lane lies above the cap; else the whole pool is read. A pool
-    -- asked for alone is read when its lane is taken: nothing is locked before it.
+    -- asked for alone is read when its lane is taken, unless the lock of a request comes before.
     for k in 1..3 loop
         continue when v_caps[k] is null;
         v_last := k;
         if claim_permit.weight > v_caps[k] then
             select f.in_use into v_in_use from pglimit._find_lanes(v_pools[k], v_caps[k], 1) f;
-            return row(
-                false, 'never', null, null, v_caps[k], v_in_use, null,
-                v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
+            v_reason := 'never';
+            exit;
         end if;
         if claim_permit.weight = 1 then
             for v_probe in 1..2 loop
@@ -173,24 +180,46 @@ begin
             end loop;
         end if;
         if v_found[k] is null then
-            continue when v_pool_count = 1;
+            continue when v_pool_count = 1 and v_request is null;
             select f.in_use, f.free_at
             into v_in_use, v_free_at
             from pglimit._find_lanes(v_pools[k], v_caps[k], claim_permit.weight) f;
             if v_in_use + claim_permit.weight > v_caps[k] then
-                return row(
-                    false, (array['holder', 'endpoint', 'installation'])[k], null, null,
-                    v_caps[k], v_in_use,
-                    greatest(v_free_at - clock_timestamp(), interval '1 microsecond'),
-                    v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
+                v_reason := (array['holder', 'endpoint', 'installation'])[k];
+                v_retry := greatest(v_free_at - clock_timestamp(), interval '1 microsecond');
+                exit;
             end if;
         end if;
     end loop;
 
+    -- a request whose permit is live has that one. Who may be granted a permit waits for another
+    -- attempt of the same request; who is refused need not, for what it saw is committed.
+    if v_request is not null then
+        if v_reason is null then
+            perform pglimit._lock_creation(4, v_request);
+        end if;
+        select p.permit_id, p.expires_at
+        into v_id, v_expires
+        from pglimit.permits p
+        where p.request = v_request
+        order by p.permit_id desc
+        limit 1;
+        if v_expires > clock_timestamp() then
+            return row(
+                true, 'granted', v_id, v_expires, null, null, null,
+                v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
+        end if;
+    end if;
+    if v_reason is not null then
+        return row(
+            false, v_reason, null, null, v_caps[v_last], v_in_use, v_retry,
+            v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
+    end if;
+
     -- one slot of one pool, the commonest case: locked and taken in one statement
     if v_found[v_last] is not null and v_pool_count = 1 then
         v_now := clock_timestamp();
-        v_expires := v_now + v_lease;
+        v_expires := v_now + least(v_lease, v_longest);
         update pglimit.permits p
         set turn = greatest(p.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint),
             permit_id = (
@@ -203,8 +232,10 @@ begin
             swept_turn = case when p.changes < 8 then p.swept_turn else p.turn end,
             claimed_at = v_now,
             lease = v_lease,
+            ends_at = v_now + v_longest,
             weight = 1,
             for_pool = nullif(v_for, p.pool),
+            request = v_request,
             note = claim_permit.note
         where p.ctid = (
             select l.ctid
@@ -255,7 +286,7 @@ begin
 
     v_tid := v_taken[1];
     v_now := clock_timestamp();
-    v_expires := v_now + v_lease;
+    v_expires := v_now + least(v_lease, v_longest);
     with taken as (
         update pglimit.permits p
         set turn = greatest(p.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint),
@@ -269,8 +300,10 @@ begin
             swept_turn = case when p.changes < 8 then p.swept_turn else p.turn end,
             claimed_at = case when p.ctid = v_tid then v_now end,
             lease = case when p.ctid = v_tid then v_lease end,
+            ends_at = v_now + v_longest,
             weight = case when p.ctid = v_tid then claim_permit.weight end,
             for_pool = case when p.ctid = v_tid and p.pool <> v_for then v_for end,
+            request = case when p.ctid = v_tid then v_request end,
             note = case when p.ctid = v_tid then claim_permit.note end
         where p.ctid = any (v_taken)
         returning p.permit_id

@@ -1,5 +1,6 @@
 -- Extends a live permit: all of its rows or none. A lapsed permit stays lapsed, for its lanes may
--- be somebody else's. Without a lease argument the lease of the claim is given again. Writes:
+-- be somebody else's. Without a lease argument the lease of the claim is given again; never past
+-- what the endpoint's longest allowed when the permit was claimed. Writes:
 -- permits. Locks: the permit's row; where it has several, see _lock_permit. The conditions stand in
 -- the update, so they are looked at again, with a new clock, after a wait for the lock.
 create or replace function pglimit.renew_permit(
@@ -25,6 +26,7 @@ declare
     v_lease interval := renew_permit.lease;
     v_state text;
     v_claimed_lease interval;
+    v_ends_at timestamptz;
     v_expires timestamptz;
 begin
     if (
@@ -49,7 +51,7 @@ begin
         return row(false, 'unknown', null)::pglimit.renew_row;
     end if;
     update pglimit.permits p
-    set expires_at = clock_timestamp() + coalesce(v_lease, p.lease)
+    set expires_at = least(clock_timestamp() + coalesce(v_lease, p.lease), p.ends_at)
     where p.permit_id = renew_permit.permit_id
         and p.row_count = 1
         and p.expires_at > clock_timestamp()
@@ -57,14 +59,14 @@ begin
     if found then
         return row(true, 'renewed', v_expires)::pglimit.renew_row;
     end if;
-    select l.state, l.expires_at, l.lease
-    into v_state, v_expires, v_claimed_lease
+    select l.state, l.expires_at, l.lease, l.ends_at
+    into v_state, v_expires, v_claimed_lease, v_ends_at
     from pglimit._lock_permit(renew_permit.permit_id, null) l;
     if v_state <> 'live' then
         return row(
             false, v_state, case when v_state = 'lapsed' then v_expires end)::pglimit.renew_row;
     end if;
-    v_expires := clock_timestamp() + coalesce(v_lease, v_claimed_lease);
+    v_expires := least(clock_timestamp() + coalesce(v_lease, v_claimed_lease), v_ends_at);
     update pglimit.permits p
     set expires_at = v_expires
     where p.permit_id = renew_permit.permit_id;

@@ -9,7 +9,8 @@ create or replace function pglimit.set_endpoint(
     in_installation boolean default true,
     mode text default 'enforce',
     on_outage text default 'allow',
-    tenant text default null
+    tenant text default null,
+    longest interval default null
 )
 returns bigint
 language plpgsql
@@ -25,6 +26,7 @@ as $$
 declare
     v_tenant text := coalesce(set_endpoint.tenant, current_setting('pglimit.tenant', true), '');
     v_time_bound interval;
+    v_longest interval;
     v_version bigint;
 begin
     if current_setting('transaction_read_only') <> 'off' then
@@ -53,18 +55,22 @@ begin
     if set_endpoint.time_bound is not null then
         v_time_bound := pglimit._fixed_interval('time_bound', set_endpoint.time_bound);
     end if;
+    if set_endpoint.longest is not null then
+        v_longest := pglimit._fixed_interval('longest', set_endpoint.longest);
+    end if;
     perform pglimit._check_rule(set_endpoint.mode, set_endpoint.on_outage);
     insert into pglimit.endpoints as e (
-        tenant, endpoint, holder_cap, endpoint_cap, time_bound, row_cap, in_installation, mode,
-        on_outage, limit_version, updated_at, updated_by)
+        tenant, endpoint, holder_cap, endpoint_cap, time_bound, longest, row_cap, in_installation,
+        mode, on_outage, limit_version, updated_at, updated_by)
     values (
         v_tenant, set_endpoint.endpoint, set_endpoint.holder_cap, set_endpoint.endpoint_cap,
-        v_time_bound, set_endpoint.row_cap, set_endpoint.in_installation, set_endpoint.mode,
+        v_time_bound, v_longest, set_endpoint.row_cap, set_endpoint.in_installation, set_endpoint.mode,
         set_endpoint.on_outage, nextval('pglimit.limit_versions'), clock_timestamp(), session_user)
     on conflict on constraint endpoints_pkey do update set
         holder_cap = excluded.holder_cap,
         endpoint_cap = excluded.endpoint_cap,
         time_bound = excluded.time_bound,
+        longest = excluded.longest,
         row_cap = excluded.row_cap,
         in_installation = excluded.in_installation,
         mode = excluded.mode,
@@ -78,9 +84,9 @@ end
 $$;
 
 comment on function pglimit.set_endpoint(
-    text, bigint, bigint, interval, bigint, boolean, text, text, text) is
+    text, bigint, bigint, interval, bigint, boolean, text, text, text, interval) is
     'Creates or replaces the endpoint of this name. Returns its new limit_version. '
     'PGL01 invalid argument, PGL03 read-only or standby.';
 
 revoke all on function pglimit.set_endpoint(
-    text, bigint, bigint, interval, bigint, boolean, text, text, text) from public;
+    text, bigint, bigint, interval, bigint, boolean, text, text, text, interval) from public;

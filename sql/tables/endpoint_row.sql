@@ -5,6 +5,7 @@ create type pglimit.endpoint_row as (
     holder_cap bigint,
     endpoint_cap bigint,
     time_bound interval,
+    longest interval,
     row_cap bigint,
     in_installation boolean,
     mode text,

@@ -5,6 +5,7 @@ create table pglimit.endpoints (
     holder_cap bigint,
     endpoint_cap bigint,
     time_bound interval,
+    longest interval,
     row_cap bigint,
     in_installation boolean not null,
     mode text not null,
@@ -16,6 +17,7 @@ create table pglimit.endpoints (
     constraint endpoints_holder_cap_check check (holder_cap >= 0),
     constraint endpoints_endpoint_cap_check check (endpoint_cap >= 0),
     constraint endpoints_time_bound_check check (time_bound > '0 s'),
+    constraint endpoints_longest_check check (longest > '0 s'),
     constraint endpoints_row_cap_check check (row_cap >= 0),
     constraint endpoints_some_cap_check
         check (holder_cap is not null or endpoint_cap is not null or in_installation),
@@ -26,5 +28,7 @@ comment on table pglimit.endpoints is
     'heavy endpoints and their bounds, read by claim_permit for what the caller leaves out';
 comment on column pglimit.endpoints.time_bound is
     'how long one request may run; a permit lasts this and 30 s more';
+comment on column pglimit.endpoints.longest is
+    'how long a permit may last, renewals included; null for no bound';
 comment on column pglimit.endpoints.in_installation is
     'whether permits of this endpoint count against the installation cap';

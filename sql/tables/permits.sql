@@ -17,8 +17,10 @@ create unlogged table pglimit.permits (
     swept_turn bigint not null default 0,
     claimed_at timestamptz,
     lease interval,
+    ends_at timestamptz,
     weight integer,
     for_pool text collate "C",
+    request text collate "C",
     note jsonb,
     constraint permits_pkey primary key (pool, lane, turn)
 ) with (
@@ -32,6 +34,9 @@ create unlogged table pglimit.permits (
 
 create index permits_permit_id_idx on pglimit.permits (permit_id);
 
+create index permits_request_permit_id_idx on pglimit.permits (request, permit_id)
+where request is not null;
+
 comment on table pglimit.permits is
     'lanes of the pools and the permits that hold them; emptied by a crash of the server';
 comment on column pglimit.permits.pool is
@@ -42,5 +47,9 @@ comment on column pglimit.permits.changes is
     'hand-overs since the dead turns before swept_turn were visited';
 comment on column pglimit.permits.claimed_at is
     'when the permit was claimed; set on its head row alone';
+comment on column pglimit.permits.ends_at is
+    'when the permit ends however often it is renewed; null without a longest of its endpoint';
+comment on column pglimit.permits.request is
+    'tenant, endpoint, holder and request_id of the claim; set on the head row alone';
 comment on column pglimit.permits.for_pool is
     'tenant, endpoint and holder of the permit, where the head row lies in a shared pool';

@@ -7,7 +7,6 @@ create or replace function pglimit._check_claim(
     installation_cap bigint,
     lease interval,
     weight bigint,
-    request_id text,
     note jsonb,
     tenant text
 )
@@ -38,13 +37,6 @@ begin
     if lease is not null then
         perform pglimit._fixed_interval('lease', lease);
     end if;
-    if request_id is not null then
-        raise exception using
-            errcode = 'PGL01',
-            message = 'request_id is not served by this version',
-            detail = 'This version of pglimit takes every claim for a new one.',
-            hint = 'Leave request_id out; a permit whose reply was lost lapses by itself.';
-    end if;
     if octet_length(note::text) > 4096 then
         raise exception using
             errcode = 'PGL01',
@@ -56,8 +48,8 @@ end
 $$;
 
 comment on function pglimit._check_claim(
-    text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text) is
+    text, text, bigint, bigint, bigint, interval, bigint, jsonb, text) is
     'internal: raises PGL01 for arguments that claim_permit cannot serve';
 
 revoke all on function pglimit._check_claim(
-    text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text) from public;
+    text, text, bigint, bigint, bigint, interval, bigint, jsonb, text) from public;

@@ -9,7 +9,8 @@ create or replace function pglimit._lock_permit(
     holder text,
     out state text,
     out expires_at timestamptz,
-    out lease interval
+    out lease interval,
+    out ends_at timestamptz
 )
 returns record
 language plpgsql
@@ -31,8 +32,8 @@ begin
     from pglimit.permits p
     where p.permit_id = _lock_permit.permit_id and p.claimed_at is not null;
     if expires_at > clock_timestamp() then
-        select p.expires_at, p.lease, p.row_count, coalesce(p.for_pool, p.pool)
-        into expires_at, lease, v_row_count, v_for
+        select p.expires_at, p.lease, p.ends_at, p.row_count, coalesce(p.for_pool, p.pool)
+        into expires_at, lease, ends_at, v_row_count, v_for
         from pglimit.permits p
         where p.permit_id = _lock_permit.permit_id and p.claimed_at is not null
         for update;
