@@ -5,8 +5,8 @@
 -- first lane is locked, so that a refusal writes nothing unless it lost a race. The number is drawn
 -- after every lane is locked, so it grows with each hand-over of a lane; the update that draws it
 -- gives all lanes their new turn, which sorts after every dead one. Correct without purge: a lane
--- is free as soon as its lease has ended. With a request_id a live permit of the same request is the
--- answer, whatever else the call asks for; the creation lock of the request is the first lock.
+-- is free as soon as its lease has ended. With a request_id a live permit of the same request is
+-- the answer, whatever else the call asks for; the creation lock of the request is the first lock.
 create or replace function pglimit.claim_permit(
     endpoint text,
     holder text,
