@@ -65,7 +65,8 @@ begin
     values (
         v_tenant, set_endpoint.endpoint, set_endpoint.holder_cap, set_endpoint.endpoint_cap,
         v_time_bound, v_longest, set_endpoint.row_cap, set_endpoint.in_installation,
-        set_endpoint.mode, set_endpoint.on_outage, nextval('pglimit.limit_versions'), clock_timestamp(), session_user)
+        set_endpoint.mode, set_endpoint.on_outage, nextval('pglimit.limit_versions'),
+        clock_timestamp(), session_user)
     on conflict on constraint endpoints_pkey do update set
         holder_cap = excluded.holder_cap,
         endpoint_cap = excluded.endpoint_cap,
