@@ -281,7 +281,7 @@ func TestBadInputOnOpenWindow(t *testing.T) {
 	mustHit(t, app, "hit('b', e'c\\x1fs', 1, '1 hour', tenant => 'a')")
 	for _, args := range []string{
 		"'l', 's', 9, '0'", "'l', 's', 9, '-1 s'", "'l', 's', 9, '1 month'", "'l', 's', 9, '1 month -30 days'", "'l', 's', 9, '36526 days'",
-		"'l', 's', 9, '31 days 1 month'", "'l', 's', -1, '1 s'", "'l', 's', 9, '1 s', -1", "'l', 's', 9, '1 s', null",
+		"'l', 's', 9, '31 days 1 month'", "'l', 's', -1, '1 s'", "'l', 's', '-9223372036854775808', '1 s'", "'l', 's', 9, '1 s', -1", "'l', 's', 9, '1 s', null",
 		"'l', 's', 9, '1 s', algorithm => 'nonsense'", "'l', 's', 9, '1 s', burst => 3",
 		"'full', 's', 1, '0'", "'full', 's', 1, '1 month'", "'full', 's', -1, '1 s'", "'full', 's', 1, '1 s', -1",
 		"'row', 's', per => '1 month'", "'row', 's', per => '0'", "'row', 's', -1",

@@ -12,6 +12,7 @@ create or replace function pglimit._find_lanes(
     out in_use bigint,
     out free_at timestamptz,
     out top integer,
+    out lanes bigint,
     out tids tid[],
     out turns bigint[]
 )
@@ -34,12 +35,14 @@ begin
     select
         count(*) filter (where l.live),
         (array_agg(l.expires_at order by l.expires_at) filter (where l.live))[
-            count(*) filter (where l.live) + _find_lanes.weight - _find_lanes.cap],
+            greatest(
+                count(*) filter (where l.live) + _find_lanes.weight - _find_lanes.cap, 0)::integer],
         array_agg(l.ctid order by l.pick) filter (
             where not l.live and l.lane + l.live_above <= _find_lanes.cap),
         array_agg(l.turn order by l.pick) filter (
-            where not l.live and l.lane + l.live_above <= _find_lanes.cap)
-    into in_use, free_at, tids, turns
+            where not l.live and l.lane + l.live_above <= _find_lanes.cap),
+        count(*)
+    into in_use, free_at, tids, turns, lanes
     from (
         select
             n.lane,
