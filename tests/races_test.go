@@ -430,29 +430,6 @@ func TestPurgeAgainstOpenClaim(t *testing.T) {
 	}
 }
 
-// TestPurgeTakesTheLowLanes: a claim that meets a purge makes lanes above those that the purge has
-// locked. When the purge has removed these, they are made again: the whole cap can be claimed.
-func TestPurgeTakesTheLowLanes(t *testing.T) {
-	t.Parallel()
-	db := dbtest.New(t)
-	operator, app := db.Conn("pglimit_operator"), db.Conn("pglimit_app")
-	const capacity = 40
-	args := fmt.Sprintf("'e', 'h', %d, lease => '1 hour'", capacity)
-	mustExec(t, operator, "select pglimit.set_purge_after('0 s')")
-	wantGrant(t, app, args)
-	mustExec(t, db.System(), "update pglimit.permits set expires_at = clock_timestamp() - interval '1 hour', turn = turn - 7200000000")
-	mustExec(t, operator, "begin")
-	if n := mustScan[int](t, operator, "select permits_purged from pglimit.purge()"); n != 32 {
-		t.Errorf("purged %d rows, want 32", n)
-	}
-	wantGrant(t, app, args)
-	mustExec(t, operator, "commit")
-	for range capacity - 1 {
-		wantGrant(t, app, args)
-	}
-	wantClaim(t, app, args, "holder", capacity, capacity)
-}
-
 // TestRenewAgainstLapse: a renewal that waits while the permit lapses does not bring it back.
 func TestRenewAgainstLapse(t *testing.T) {
 	t.Parallel()

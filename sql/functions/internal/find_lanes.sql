@@ -12,7 +12,6 @@ create or replace function pglimit._find_lanes(
     out in_use bigint,
     out free_at timestamptz,
     out top integer,
-    out lanes bigint,
     out tids tid[],
     out turns bigint[]
 )
@@ -40,9 +39,8 @@ begin
         array_agg(l.ctid order by l.pick) filter (
             where not l.live and l.lane + l.live_above <= _find_lanes.cap),
         array_agg(l.turn order by l.pick) filter (
-            where not l.live and l.lane + l.live_above <= _find_lanes.cap),
-        count(*)
-    into in_use, free_at, tids, turns, lanes
+            where not l.live and l.lane + l.live_above <= _find_lanes.cap)
+    into in_use, free_at, tids, turns
     from (
         select
             n.lane,

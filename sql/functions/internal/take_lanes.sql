@@ -24,7 +24,6 @@ as $$
 declare
     v_deadline timestamptz := clock_timestamp() + interval '1 s';
     v_top integer;
-    v_lanes bigint;
     v_tids tid[];
     v_turns bigint[];
     v_locked tid[];
@@ -33,8 +32,8 @@ declare
 begin
     taken := array[]::tid[];
     for v_attempt in 1..100000 loop
-        select f.in_use, f.free_at, f.top, f.lanes, f.tids, f.turns
-        into in_use, free_at, v_top, v_lanes, v_tids, v_turns
+        select f.in_use, f.free_at, f.top, f.tids, f.turns
+        into in_use, free_at, v_top, v_tids, v_turns
         from pglimit._find_lanes(_take_lanes.pool, _take_lanes.cap, _take_lanes.weight) f;
         if in_use + _take_lanes.weight > _take_lanes.cap then
             taken := null;
@@ -65,7 +64,7 @@ begin
         if cardinality(taken) = _take_lanes.weight then
             return;
         end if;
-        if v_lanes < greatest(v_top, _take_lanes.cap) then
+        if v_top < _take_lanes.cap then
             if not v_alone then
                 -- one creator at a time, for the whole pool: with a lock per lane they would wait
                 -- in a circle
@@ -82,19 +81,14 @@ begin
                 0,
                 '-infinity',
                 0
-            -- from the first on, for a purge may have removed lanes that a claim found locked
             from generate_series(
-                1,
-                greatest(v_top, least(
+                v_top + 1,
+                least(
                     _take_lanes.cap,
                     greatest(
                         v_top + greatest(_take_lanes.weight - cardinality(taken), v_top),
-                        32)))::integer
-            ) g (lane)
-            where not exists (
-                select
-                from pglimit.permits p
-                where p.pool = _take_lanes.pool and p.lane = g.lane);
+                        32))::integer
+            ) g (lane);
             continue;
         end if;
         if clock_timestamp() > v_deadline then
