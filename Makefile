@@ -99,7 +99,7 @@ clean: ## Remove what was built and fetched here
 setup/demo:
 	$(call find,)
 setup/test:
-	$(if $(PGLIMIT_TEST_DATABASE_URL),,$(call find,lint cc npm pgbouncer))
+	$(if $(PGLIMIT_TEST_DATABASE_URL),,$(call find,lint cc npm pgbouncer spin))
 setup/bench:
 	$(call find,pgbench)
 setup/replay:
