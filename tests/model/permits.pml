@@ -28,18 +28,17 @@
 // Pool 0 is a holder's, pool 1 is shared. Lane l (0 or 1) of pool p is row 2 * p + l.
 #define FIRST (2 * p)
 #define SECOND (2 * p + 1)
-#define POOL(x) (x / 2)
 
 mtype = { none, inserted, taken, renewed, released, deleted };
 
 byte cap = 2; // of the shared pool, lowered once; the holder's stays 2
 
 // pglimit.permits
-bool there[4];   // committed
-byte number[4];  // permit_id; 0 for a lane never taken, and kept over a purge, to compare
-bool live[4];    // expires_at > clock_timestamp()
-byte lock[4];    // who has locked the row
-mtype change[4] = none; // not committed yet, by who has locked it
+bool there[4];          // committed
+byte number[4];         // permit_id; 0 for a lane never taken, and kept over a purge, to compare
+bool live[4];           // expires_at > clock_timestamp()
+byte lock[4];           // who has locked the row
+mtype change[4] = none; // by who has locked it, not committed yet
 
 // pglimit.creation_locks, a row for each pool
 #ifdef MUT_LANE_CREATION_LOCKS
@@ -51,11 +50,12 @@ byte creation[LOCKS];
 
 byte drawn; // the sequence permit_number
 
-// What the properties speak of.
-byte capOf[4];         // cap of the shared pool that a claim in flight goes by
-byte capMost[4];       // the largest of those in flight when it began
+// Of each worker.
+byte capOf[4];   // cap of the shared pool that its claim goes by
+byte capMost[4]; // the largest cap of all claims in flight when it began
 bool busy[4];
-byte calls;
+
+byte calls; // begun so far
 
 // What a claim of worker `me` sees in pool p: own inserts, and all that is committed.
 #define VISIBLE(x) (there[x] || (change[x] == inserted && lock[x] == me))
@@ -150,17 +150,17 @@ inline finish() {
 }
 
 proctype worker(byte me) {
-    byte weight;    // > 0 while it claims
-    byte p;         // pool at hand
-    byte permit;    // number drawn, or number to change
+    byte weight;       // > 0 while it claims
+    byte p;            // pool at hand
+    byte permit;       // number drawn, or number to change
     byte x, n;
-    byte seen[4];   // turn + 1 of each free lane that was found, 0 for others
-    bool mine[4];   // taken: locked to be claimed
-    byte top;       // highest lane that was found
-    byte rows, head; // of the permit to change
-    bool alone;     // holds the pool's creation lock
-    bool alive;     // the permit was live when the last wait ended
-    mtype what = none;
+    byte seen[4];      // number + 1 of each free lane that was found, 0 for others
+    bool mine[4];      // locked to be claimed
+    byte top;          // highest lane that was found
+    bool alone;        // holds the pool's creation lock
+    byte rows, head;   // of the permit to change
+    bool alive;        // that permit was live when the last wait ended
+    mtype what = none; // becomes of it
 
 end:
     atomic {
@@ -291,7 +291,7 @@ grant: // claim_permit: update … permit_id = nextval
             for (x : 0 .. 3) {
                 if
                 :: mine[x] ->
-                    assert(!live[x]);         // nobody loses a live permit
+                    assert(!live[x]);           // nobody loses a live permit
                     assert(permit > number[x]); // the number grows
                     change[x] = taken;
                     mine[x] = false
@@ -392,8 +392,8 @@ lockRest: // _lock_permit: if expires_at <= clock_timestamp()
 
 act: // renew_permit, release_permit: update … where permit_id = …
     atomic {
-        assert(alive);              // a renewal does not revive what lapsed while it waited
-        assert(n == rows);  // all rows or none
+        assert(alive);     // a renewal does not revive what lapsed while it waited
+        assert(n == rows); // all rows or none
         d_step {
             n = 0;
             alive = false;
