@@ -430,6 +430,39 @@ func TestPurgeAgainstOpenClaim(t *testing.T) {
 	}
 }
 
+// TestPurgeAgainstNewLanes: a claim that finds all lanes of an idle pool locked by a purge must not make
+// more above them. They would stay alone, and claims would wait for lanes that nobody makes.
+func TestPurgeAgainstNewLanes(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	operator, app := db.Conn("pglimit_operator"), db.Conn("pglimit_app")
+	mustExec(t, operator, "select pglimit.set_purge_after('0 s')")
+	mustExec(t, app, "select pglimit.claim_permit('e', 'h', 1, lease => '1 hour')")
+	mustExec(t, db.System(), "update pglimit.permits set expires_at = clock_timestamp() - interval '1 hour', turn = turn - 7200000000")
+
+	mustExec(t, operator, "begin")
+	if n := mustScan[int](t, operator, "select permits_purged from pglimit.purge()"); n != 1 {
+		t.Errorf("purged %d rows, want 1", n)
+	}
+	blocked := db.Conn("pglimit_app")
+	done := make(chan error, 1)
+	go func() {
+		_, err := blocked.Exec(context.WithoutCancel(t.Context()), "select pglimit.claim_permit('e', 'h', 2, lease => '1 hour')")
+		done <- err
+	}()
+	time.Sleep(20 * time.Millisecond)
+	mustExec(t, operator, "commit")
+	if err := <-done; err != nil {
+		t.Error("claim behind a purge: ", err)
+	}
+	if n := mustScan[int](t, db.System(), "select count(distinct lane) from pglimit.permits where lane <= 2"); n != 2 {
+		t.Errorf("%d lanes, want 2", n)
+	}
+	if !mustScan[bool](t, app, "select granted from pglimit.claim_permit('e', 'h', 2, lease => '1 hour')") {
+		t.Error("the second claim under a cap of 2 was refused")
+	}
+}
+
 // TestRenewAgainstLapse: a renewal that waits while the permit lapses does not bring it back.
 func TestRenewAgainstLapse(t *testing.T) {
 	t.Parallel()

@@ -1,10 +1,11 @@
 -- Removes pools and counters that nobody came back to: as a whole, and only when all of a pool, or
 -- the window of a counter, has been over for installation.purge_after. Removing single lanes or
 -- hot keys would bring dead rows that a held snapshot pins back into the scans of claim and hit.
--- Writes: permits, counters, purge_progress. Locks: the progress row (one purge at a time), then
--- rows without waiting for them: a claim or hit that is in the way is passed over. Reads at most
--- 1,000 blocks of each table a call, from where the last call stopped, so a call with nothing to
--- do is cheap however large the tables are. No index on the expiry: each renewal would pay.
+-- Writes: permits, counters, purge_progress. Locks: the progress row (one purge at a time), then,
+-- without waiting, a pool's creation lock and its rows, and counters: a claim or hit that is in the
+-- way is passed over. Reads at most 1,000 blocks of each table a call, from where the last call
+-- stopped, so a call with nothing to do is cheap however large the tables are. No index on the
+-- expiry: each renewal would pay.
 create or replace function pglimit.purge(batch bigint default 1000)
 returns pglimit.purge_row
 language plpgsql
@@ -34,6 +35,7 @@ declare
     v_counters bigint := 0;
     v_removed bigint;
     v_pool text;
+    v_kind integer;
 begin
     if pg_is_in_recovery() then
         raise notice 'this is a standby: nothing to purge here';
@@ -78,6 +80,18 @@ begin
                 and p.expires_at < v_cutoff
                 and p.turn < v_cutoff_turn
         loop
+            -- no lanes are made meanwhile: a claim that finds these locked would make those above
+            -- them, which would stay alone. Where there are lanes, the creation lock has its row.
+            v_kind := case
+                when v_pool = e'\x1f\x1f' then 3
+                when right(v_pool, 1) = e'\x1f' then 2
+                else 1
+            end;
+            perform
+            from pglimit.creation_locks l
+            where l.lock_number = v_kind * 16384 + (hashtextextended(v_pool, 0) & 16383)::integer
+            for update skip locked;
+            continue when not found;
             with locked as materialized (
                 select p.ctid as tid
                 from pglimit.permits p
