@@ -430,6 +430,39 @@ func TestPurgeAgainstOpenClaim(t *testing.T) {
 	}
 }
 
+// TestPurgeLeavesNoHalfPool: a lane that is released while a purge waits to read it is in the purge's
+// way in its new version, which its first snapshot does not see. The pool goes as a whole or stays.
+func TestPurgeLeavesNoHalfPool(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	operator, app := db.Conn("pglimit_operator"), db.Conn("pglimit_app")
+	mustExec(t, operator, "select pglimit.set_purge_after('0 s')")
+	const lanes = 20_000
+	// a purge that takes a while to lock its way to the last lane, which a release holds meanwhile
+	mustExec(t, db.System(), fmt.Sprintf(`
+		insert into pglimit.creation_locks select 16384 + (hashtextextended(e'\x1fe\x1fh', 0) & 16383)::integer;
+		insert into pglimit.permits (pool, lane, turn, permit_id, expires_at, row_count, claimed_at)
+		select e'\x1fe\x1fh', i, 1, case i when %d then 42 else 0 end,
+			case i when %[1]d then clock_timestamp() + interval '10 minutes' else '-infinity' end, 1, clock_timestamp()
+		from generate_series(1, %[1]d) i`, lanes))
+	mustExec(t, app, "begin")
+	wantReason(t, app, "release_permit(42)", "released")
+	// its lease ends, for those who do not see the release
+	done := make(chan error, 1)
+	go func() {
+		time.Sleep(30 * time.Millisecond)
+		_, err := app.Exec(context.WithoutCancel(t.Context()), "commit")
+		done <- err
+	}()
+	mustExec(t, operator, "select pglimit.purge(100000)")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.permits"); n != 0 && n != lanes {
+		t.Errorf("%d of %d lanes are left", n, lanes)
+	}
+}
+
 // TestPurgeAgainstNewLanes: a claim that finds all lanes of an idle pool locked by a purge must not make
 // more above them. They would stay alone, and claims would wait for lanes that nobody makes.
 func TestPurgeAgainstNewLanes(t *testing.T) {

@@ -78,7 +78,7 @@ begin
         and current_setting('transaction_read_only') = 'off'
         and pg_current_xact_id_if_assigned() is null
         and v_for collate "C"
-            ~ '^[^[:cntrl:]]*\x1f[!-~][ -~]*\x1f[^[:space:][:cntrl:]][^\x1f]*$'
+            ~ e'^[^[:cntrl:]]*\x1f[!-~][ -~]*\x1f[^[:space:][:cntrl:]][^\x1f]*$'
         and octet_length(v_for) <= 1026
         and claim_permit.weight = 1
         and claim_permit.note is null
@@ -129,7 +129,7 @@ begin
     -- days would follow the time zone of the session: the last 8 bytes of the binary form are days
     -- and months
     if (
-        v_lease < '1 day' and substr(interval_send(v_lease), 9) = '\x0000000000000000'
+        v_lease < '1 day' and substr(interval_send(v_lease), 9) = e'\\x0000000000000000'
     ) is not true then
         if v_lease is null then
             perform pglimit._no_lease(claim_permit.endpoint);
