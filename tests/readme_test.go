@@ -21,8 +21,8 @@ import (
 // readmeLogins are the logins that the README's prompts name, by role. Its admin is a login of the
 // test's own, for the tests' installer also owns the database and may do more.
 var readmeLogins = map[string]string{
-	"ops":   "pglimit_operator",
-	"shop":  "pglimit_app",
+	"ops":  "pglimit_operator",
+	"shop": "pglimit_app",
 }
 
 // readmeStable are the columns whose values do not depend on the clock or the server.
