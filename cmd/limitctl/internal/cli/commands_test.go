@@ -397,6 +397,12 @@ func TestErrorsOfTheServer(t *testing.T) {
 			"limitctl limit list: permission denied for schema pglimit (SQLSTATE 42501)\nHINT: grant the login a role of pglimit: " +
 				"pglimit_monitor for list and show, pglimit_operator for the rest\n",
 		},
+		"Locked": {
+			pgconn.PgError{Code: "55P03", Message: "canceling statement due to lock timeout"},
+			exitError,
+			"limitctl limit list: canceling statement due to lock timeout (SQLSTATE 55P03)\nHINT: try again; if it stays, find the transaction that " +
+				"holds the row and end it, as a member of pg_monitor: select pid, query from pg_stat_activity where state like 'idle in transaction%'\n",
+		},
 		"NotInstalled": {
 			pgconn.PgError{Code: "3F000", Message: `schema "pglimit" does not exist`},
 			exitSchema,

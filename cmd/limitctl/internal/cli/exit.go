@@ -224,7 +224,7 @@ func fromServer(e *pgconn.PgError) *problem {
 	case "25006", "PGL03":
 		hint = "is this a standby? " + primaryHint
 	case "55P03":
-		hint = "try again; if it stays, end the transaction that holds the row: " +
+		hint = "try again; if it stays, find the transaction that holds the row and end it, as a member of pg_monitor: " +
 			"select pid, query from pg_stat_activity where state like 'idle in transaction%'"
 	case "40P01":
 		hint = "somebody else works on the same rows; try again"
