@@ -284,7 +284,8 @@ func TestSchemaStatus(t *testing.T) {
 		"Pending": {migrations.Status{Installed: true, SchemaVersion: 1, WantSchemaVersion: 2, CodeHash: "a", WantCodeHash: "a", CodeVersion: "0.1.0", WantCodeVersion: "0.1.0"}, exitSchema, "pending", "HINT: limitctl schema up brings it up to date\n"},
 		"Newer":   {migrations.Status{Installed: true, SchemaVersion: 2, WantSchemaVersion: 1, CodeHash: "b", WantCodeHash: "a", CodeVersion: "0.2.0", WantCodeVersion: "0.1.0"}, exitOK, "newer", ""},
 		"Foreign": {
-			migrations.Status{ForeignOwner: "bob", WantSchemaVersion: 1, WantCodeHash: "a", WantCodeVersion: "0.1.0"}, exitSchema, "foreign",
+			migrations.Status{ForeignOwner: "bob", WantSchemaVersion: 1, WantCodeHash: "a", WantCodeVersion: "0.1.0"},
+			exitSchema, "foreign",
 			"limitctl schema status: schema pglimit exists and belongs to bob (SQLSTATE PGL04)\n" +
 				"DETAIL: pglimit installs into a schema of that name, owned by pglimit_system.\n" +
 				"HINT: rename or drop that schema; if it was made for pglimit: alter schema pglimit owner to pglimit_system\n",
