@@ -68,14 +68,14 @@ begin
                         quote_literal(current_setting('pglimit.in_transaction'))),
                     detail = 'It says what a call does in a transaction that has already written, '
                         || 'and is one of warn, error and allow.',
-                    hint = 'Correct it: set pglimit.in_transaction = warn; or where it is set for '
-                        || 'the login or the database: alter role ... reset pglimit.in_transaction.';
+                    hint = 'Correct it: set pglimit.in_transaction = warn; where it is set for '
+                        || 'the login: alter role ... reset pglimit.in_transaction.';
         end case;
     end if;
 end
 $$;
 
 comment on function pglimit._check_transaction(text) is
-    'internal: raises PGL03, PGL01 or a warning where a decision cannot or should not run';
+    'internal: raises an error or a warning where a decision cannot or should not run';
 
 revoke all on function pglimit._check_transaction(text) from public;
