@@ -190,7 +190,7 @@ func fromClient(e *pgclient.Error) *problem {
 	if errors.As(e, &server) {
 		known := fromServer(server)
 		p.code = known.code
-		if p.hint == "" {
+		if p.hint == "" || server.Code == "42501" { // the client's own names the roles of services too
 			p.hint = known.hint
 		}
 		return p
