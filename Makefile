@@ -41,6 +41,7 @@ build: ## Build bin/limitctl
 
 .PHONY: test
 test: setup/test lint test/system test/second test/race ## Lint, tests on this system's PostgreSQL and on 18, race detector
+	echo '== all tests passed'
 
 .PHONY: test/system
 test/system: setup/test ## The tests on this system's PostgreSQL, or on PGLIMIT_TEST_DATABASE_URL

@@ -76,7 +76,11 @@ begin
         in_installation = excluded.in_installation,
         mode = excluded.mode,
         on_outage = excluded.on_outage,
-        limit_version = nextval('pglimit.limit_versions'),
+        -- whoever drew a later one may have been here first
+        limit_version = case
+            when excluded.limit_version > e.limit_version then excluded.limit_version
+            else nextval('pglimit.limit_versions')
+        end,
         updated_at = clock_timestamp(),
         updated_by = excluded.updated_by
     returning e.limit_version into v_version;
