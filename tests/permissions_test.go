@@ -45,6 +45,7 @@ var mayCall = map[string]string{
 	"drop_limit":           "o",
 	"forget":               "ao",
 	"hit":                  "a",
+	"list_changes":         "om",
 	"list_counters":        "om",
 	"list_endpoints":       "om",
 	"list_limits":          "om",
@@ -177,6 +178,7 @@ func TestTablePermissions(t *testing.T) {
 		"insert into pglimit.counters values ('k', 1, 1, 1, now(), now())",
 		"insert into pglimit.permits values ('p', 1, 1, 1, now(), 1)",
 		"insert into pglimit.limits values ('', 'l', 1, '1 s', 'fixed_window', null, false, 'enforce', 'allow', 1, now(), 'me')",
+		"insert into pglimit.changes values (1, now(), 'me', 'set_limit', '', 'l')",
 		"insert into pglimit.endpoints values ('', 'e', 1, 1, '1 s', '1 s', 1, true, 'enforce', 'allow', 1, now(), 'me')",
 	} {
 		if _, err := writer.Exec(t.Context(), sql); sqlState(err) != "42501" {

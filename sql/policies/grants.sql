@@ -42,6 +42,7 @@ to pglimit_app, pglimit_operator, pglimit_monitor;
 
 -- what shows keys
 grant execute on function
+    pglimit.list_changes(text, bigint, integer, text, text),
     pglimit.list_counters(text, text, text, integer, text, boolean),
     pglimit.list_endpoints(text, text, integer, text),
     pglimit.list_limits(text, text, integer, text),
