@@ -13,6 +13,7 @@
 {{ template "functions/internal/check_request_id.sql" . }}
 {{ template "functions/internal/check_rule.sql" . }}
 {{ template "functions/internal/check_max_rows.sql" . }}
+{{ template "functions/internal/check_why.sql" . }}
 {{ template "functions/internal/unknown_limit.sql" . }}
 {{ template "functions/internal/unknown_endpoint.sql" . }}
 {{ template "functions/internal/no_lease.sql" . }}
@@ -53,6 +54,8 @@
 {{ template "functions/list_permits.sql" . }}
 {{ template "functions/list_counters.sql" . }}
 {{ template "functions/list_changes.sql" . }}
+{{ template "functions/force_release.sql" . }}
+{{ template "functions/release_holder.sql" . }}
 {{ template "functions/purge.sql" . }}
 {{ template "functions/set_installation_cap.sql" . }}
 {{ template "functions/set_purge_after.sql" . }}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -233,6 +234,318 @@ func TestListChanges(t *testing.T) {
 	for _, rows := range []string{"0", "10001", "null", "-1"} {
 		if _, err := monitor.Exec(t.Context(), "select from pglimit.list_changes(max_rows => "+rows+")"); sqlState(err) != "PGL01" {
 			t.Errorf("max_rows => %s: %v", rows, err)
+		}
+	}
+}
+
+// TestForcedRelease: an operator releases a permit of any shape, or all of a holder; slots are free at
+// once, and the history says who, why and what. What is not live is not recorded.
+func TestForcedRelease(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	login := mustScan[string](t, operator, "select session_user::text")
+	const holder = "h\x1fx" // holders may hold the separator
+	for shape, caps := range map[string]string{
+		"holder": "2", "endpoint": "null, 2", "installation": "null, null, 2", "all": "2, 2, 3", "two slots": "4, 4, weight => 2",
+	} {
+		args := fmt.Sprintf("'e', e'h\\x1fx', %s, tenant => 't', lease => '1 hour'", caps)
+		first, second := *wantGrant(t, app, args).ID, *wantGrant(t, app, args).ID
+		wantReason(t, operator, fmt.Sprintf("force_release(%d, 'gone')", first), "released")
+		c := changes(t, operator, "max_rows => 1")[0]
+		if c.Action != "force_release" || c.By != login || c.Tenant != "t" || c.Name != "e" || c.After != "" || c.Why == nil || *c.Why != "gone" {
+			t.Errorf("%s: %+v", shape, c)
+		}
+		var before struct {
+			ID        int64     `json:"permit_id"`
+			Holder    string    `json:"holder"`
+			Weight    int       `json:"weight"`
+			ClaimedAt time.Time `json:"claimed_at"`
+			ExpiresAt time.Time `json:"expires_at"`
+		}
+		if err := json.Unmarshal([]byte(c.Before), &before); err != nil {
+			t.Fatal(err)
+		}
+		if before.ID != first || before.Holder != holder || before.Weight < 1 || before.ExpiresAt.Sub(before.ClaimedAt) != time.Hour {
+			t.Errorf("%s: before %s", shape, c.Before)
+		}
+		wantReason(t, operator, fmt.Sprintf("force_release(%d, 'again')", first), "unknown")
+		wantReason(t, operator, fmt.Sprintf("release_permit(%d)", first), "unknown")
+		wantReason(t, app, fmt.Sprintf("renew_permit(%d)", second), "renewed")
+
+		third := *wantGrant(t, app, args).ID
+		other := strings.Replace(strings.Replace(args, `h\x1fx`, "other", 1), "'e'", "'f'", 1)
+		if shape != "installation" { // one for all: it has no room
+			wantGrant(t, app, other)
+		}
+		if n := mustScan[int64](t, operator, `select pglimit.release_holder('e', e'h\x1fx', 'worker 7 is gone', tenant => 't')`); n != 2 {
+			t.Errorf("%s: %d released, want 2", shape, n)
+		}
+		c = changes(t, operator, "max_rows => 1")[0]
+		if c.Action != "release_holder" || c.By != login || c.Tenant != "t" || c.Name != "e" || c.After != "" || c.Why == nil || *c.Why != "worker 7 is gone" {
+			t.Errorf("%s: %+v", shape, c)
+		}
+		wantJSON(t, shape, c.Before, fmt.Sprintf(`{"holder": "h\u001fx", "permits": 2, "permit_ids": [%d, %d]}`, second, third))
+		if n := mustScan[int](t, operator, "select count(*) from pglimit.list_permits(endpoint_filter => 'f')"); n != 1 && shape != "installation" {
+			t.Errorf("%s: %d permits of another are left, want 1", shape, n)
+		}
+		if n := mustScan[int64](t, operator, `select pglimit.release_holder('e', e'h\x1fx', 'again', tenant => 't')`); n != 0 {
+			t.Errorf("%s: %d released again", shape, n)
+		}
+		for range 2 {
+			wantGrant(t, app, args)
+		}
+		mustExec(t, db.System(), lapse)
+		if n := mustScan[int64](t, operator, `select pglimit.release_holder('e', e'h\x1fx', 'again', tenant => 't')`); n != 0 {
+			t.Errorf("%s: %d lapsed ones released", shape, n)
+		}
+	}
+	n := mustScan[int](t, db.System(), "select count(*) from pglimit.changes")
+	if n != 10 {
+		t.Errorf("%d changes, want 10", n)
+	}
+
+	// bad input, a transaction that is none for it and a rollback leave all as it was
+	id := *wantGrant(t, app, "'e', 'h', 9, lease => '1 hour'").ID
+	long := strings.Repeat("é", 512)
+	for _, why := range []string{"null", "''", "' '", "e'\\t\\n'", "'" + long + "x'"} {
+		for _, call := range []string{fmt.Sprintf("force_release(%d, %s)", id, why), fmt.Sprintf("release_holder('e', 'h', %s)", why)} {
+			if _, err := operator.Exec(t.Context(), "select pglimit."+call); sqlState(err) != "PGL01" {
+				t.Errorf("%s: %v", call, err)
+			}
+		}
+	}
+	for _, call := range []string{"force_release(null, 'w')", "release_holder(null, 'h', 'w')", "release_holder('e', ' ', 'w')", "release_holder('e', null, 'w')", "release_holder('é', 'h', 'w')", "release_holder('e', 'h', 'w', e'\\x1f')"} {
+		if _, err := operator.Exec(t.Context(), "select pglimit."+call); sqlState(err) != "PGL01" {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	for _, call := range []string{fmt.Sprintf("force_release(%d, 'w')", id), "release_holder('e', 'h', 'w')"} {
+		for _, mode := range []string{"read only", "isolation level repeatable read", "isolation level serializable"} {
+			mustExec(t, operator, "begin "+mode)
+			if _, err := operator.Exec(t.Context(), "select pglimit."+call); sqlState(err) != "PGL03" {
+				t.Errorf("%s, %s: %v", mode, call, err)
+			}
+			mustExec(t, operator, "rollback")
+		}
+		mustExec(t, operator, "begin; select pglimit."+call+"; rollback")
+	}
+	wantReason(t, operator, "force_release(0, 'w')", "unknown")
+	wantReason(t, operator, "force_release(-1, 'w')", "unknown")
+	if got := mustScan[int](t, db.System(), "select count(*) from pglimit.changes"); got != n {
+		t.Errorf("%d changes, want %d", got, n)
+	}
+	wantReason(t, app, fmt.Sprintf("renew_permit(%d)", id), "renewed")
+	wantReason(t, operator, fmt.Sprintf("force_release(%d, '%s')", id, long), "released")
+}
+
+// TestForcedReleaseRaces steps a release by force into a renewal, a claim and another release.
+func TestForcedReleaseRaces(t *testing.T) {
+	t.Parallel()
+	for _, caps := range []string{"3", "3, 3, 3"} {
+		for _, call := range []string{"force", "holder"} {
+			for _, end := range []string{"commit", "rollback"} {
+				t.Run(caps+" "+call+" "+end, func(t *testing.T) {
+					t.Parallel()
+					db := dbtest.New(t)
+					app, operator, other := db.Conn("pglimit_app"), db.Conn("pglimit_operator"), db.Conn("pglimit_operator")
+					args := "'e', 'h', " + caps + ", lease => '1 hour'"
+					var ids []int64
+					claim := func() {
+						ids = nil
+						for range 3 {
+							ids = append(ids, *wantGrant(t, app, args).ID)
+						}
+					}
+					claim()
+					release := func() string {
+						if call == "force" {
+							return fmt.Sprintf("select released::int from pglimit.force_release(%d, 'w')", ids[1])
+						}
+						return "select pglimit.release_holder('e', 'h', 'w')"
+					}
+					n := map[string]int64{"force": 1, "holder": 3}[call]
+					// later runs sql on conn, and returns its answer when first has ended its transaction
+					later := func(conn, first *pgx.Conn, sql string) (answer string) {
+						t.Helper()
+						got := make(chan string)
+						go func() {
+							var text string
+							if err := conn.QueryRow(t.Context(), sql).Scan(&text); err != nil {
+								text = err.Error()
+							}
+							got <- text
+						}()
+						waitForLock(t, db, conn.PgConn().PID())
+						mustExec(t, first, end)
+						return <-got
+					}
+
+					// the renewal first: it is waited for, and the permit released
+					mustExec(t, app, "begin")
+					wantReason(t, app, fmt.Sprintf("renew_permit(%d)", ids[1]), "renewed")
+					if got := later(operator, app, "select ("+release()+")::text"); got != fmt.Sprint(n) {
+						t.Errorf("behind a renewal: %s released, want %d", got, n)
+					}
+					if live := mustScan[int64](t, operator, "select count(*) from pglimit.list_permits()"); live != 3-n {
+						t.Errorf("behind a renewal: %d live, want %d", live, 3-n)
+					}
+
+					// the release first: nobody has its slots before it commits, and a renewal waits for it
+					mustExec(t, operator, "select pglimit.release_holder('e', 'h', 'w')")
+					claim()
+					mustExec(t, operator, "begin")
+					if got := mustScan[int64](t, operator, release()); got != n {
+						t.Errorf("%d released, want %d", got, n)
+					}
+					wantClaim(t, app, args, "holder", 3, 3)
+					want := map[string]string{"commit": "unknown", "rollback": "renewed"}[end]
+					if got := later(app, operator, fmt.Sprintf("select reason from pglimit.renew_permit(%d)", ids[1])); got != want {
+						t.Errorf("a renewal behind the release: %s, want %s", got, want)
+					}
+
+					// two at once: each permit is released once, and recorded once
+					mustExec(t, operator, "select pglimit.release_holder('e', 'h', 'w')")
+					claim()
+					before := mustScan[int](t, db.System(), "select count(*) from pglimit.changes")
+					mustExec(t, operator, "begin")
+					mustScan[int64](t, operator, release())
+					got := later(other, operator, "select pglimit.release_holder('e', 'h', 'w')::text")
+					wantLater, recorded := fmt.Sprint(3-n), 1
+					if end == "rollback" {
+						wantLater = "3"
+					} else if n < 3 {
+						recorded = 2
+					}
+					if got != wantLater {
+						t.Errorf("a second release: %s, want %s", got, wantLater)
+					}
+					if after := mustScan[int](t, db.System(), "select count(*) from pglimit.changes"); after != before+recorded {
+						t.Errorf("%d changes recorded, want %d", after-before, recorded)
+					}
+					claim()
+				})
+			}
+		}
+	}
+}
+
+// TestReleaseHolderDoesNotWaitForever: who holds a permit's row for longer than a second has the whole
+// release end with 55P03, with nothing released and nothing recorded.
+func TestReleaseHolderDoesNotWaitForever(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	var ids []int64
+	for range 3 {
+		ids = append(ids, *wantGrant(t, app, "'e', 'h', 3, lease => '1 hour'").ID)
+	}
+	mustExec(t, app, "begin")
+	wantReason(t, app, fmt.Sprintf("renew_permit(%d)", ids[2]), "renewed")
+	for _, call := range []string{"release_holder('e', 'h', 'w')", fmt.Sprintf("force_release(%d, 'w')", ids[2])} {
+		if _, err := operator.Exec(t.Context(), "select pglimit."+call); sqlState(err) != "55P03" {
+			t.Errorf("%s: %v, want 55P03", call, err)
+		}
+	}
+	mustExec(t, app, "commit")
+	if n := mustScan[int](t, operator, "select count(*) from pglimit.list_permits()"); n != 3 {
+		t.Errorf("%d live, want 3", n)
+	}
+	if list := changes(t, operator, ""); len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestReleaseHolderUnderLoad: claims, renewals and releases of permits of every shape go on beside
+// releases of their holders. Each permit is given back once, by whom the answer says.
+func TestReleaseHolderUnderLoad(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	conns := appConns(t, db, 4)
+	for range 2 {
+		conns = append(conns, db.Conn("pglimit_operator"))
+	}
+	var granted, released atomic.Int64
+	end := time.Now().Add(hammering)
+	together(t, conns, func(i int, conn *pgx.Conn) {
+		for n := 0; time.Now().Before(end); n++ {
+			if i >= 4 {
+				var k int64
+				if err := conn.QueryRow(t.Context(), fmt.Sprintf("select pglimit.release_holder('e', 'h%d', 'w')", n%2)).Scan(&k); err != nil {
+					t.Error(err)
+					return
+				}
+				released.Add(k)
+				continue
+			}
+			var id *int64
+			if err := conn.QueryRow(t.Context(), fmt.Sprintf("select permit_id from pglimit.claim_permit('e', 'h%d', 4, 6, 6, lease => '1 hour', weight => %d)", n%2, 1+n%3/2)).Scan(&id); err != nil {
+				t.Error(err)
+				return
+			}
+			if id == nil {
+				continue
+			}
+			granted.Add(1)
+			var reason string
+			var ok bool
+			if err := conn.QueryRow(t.Context(), "select reason from pglimit.renew_permit($1)", *id).Scan(&reason); err != nil {
+				t.Error(err)
+				return
+			}
+			if n%2 == 0 {
+				continue
+			}
+			if err := conn.QueryRow(t.Context(), "select released from pglimit.release_permit($1)", *id).Scan(&ok); err != nil {
+				t.Error(err)
+				return
+			}
+			if ok {
+				released.Add(1)
+			}
+		}
+	})
+	live := mustScan[int64](t, db.Conn("pglimit_operator"), "select count(*) from pglimit.list_permits()")
+	if granted.Load() != released.Load()+live || released.Load() < 10 {
+		t.Errorf("%d granted, %d released, %d live", granted.Load(), released.Load(), live)
+	}
+	t.Logf("%d granted, %d released, %d live", granted.Load(), released.Load(), live)
+}
+
+// TestListPermitsByTime: permits held for a while, and those that lapse soon, page by page.
+func TestListPermitsByTime(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, monitor := db.Conn("pglimit_app"), db.Conn("pglimit_monitor")
+	for i := range 6 {
+		id := *wantGrant(t, app, fmt.Sprintf("'e%d', 'h', 9, 9, lease => '1 hour'", i%2)).ID
+		mustExec(t, db.System(), fmt.Sprintf(`update pglimit.permits set claimed_at = claimed_at - interval '%d minutes',
+			expires_at = expires_at - interval '%[1]d minutes' where permit_id = %d`, 15*i, id)) // the last two have lapsed
+	}
+	for args, want := range map[string]int{
+		"": 4, "include_lapsed => true": 6, "held_longer_than => '14 minutes'": 3, "held_longer_than => '44 minutes'": 1,
+		"held_longer_than => '1 day'": 0, "lapses_within => '1 second'": 0, "lapses_within => '16 minutes'": 1, "lapses_within => '1 day'": 4,
+		"lapses_within => '1 second', include_lapsed => true": 2, "'e1', held_longer_than => '14 minutes'": 2,
+		"holder_filter => 'x', held_longer_than => '1 s'": 0, "held_longer_than => '14 minutes', lapses_within => '31 minutes'": 2,
+	} {
+		if got := mustScan[int](t, monitor, "select count(*) from pglimit.list_permits("+args+")"); got != want {
+			t.Errorf("list_permits(%s): %d rows, want %d", args, got, want)
+		}
+	}
+	var after int64
+	for n := range 3 {
+		after = mustScan[int64](t, monitor, fmt.Sprintf("select permit_id from pglimit.list_permits(after => %d, max_rows => 1, held_longer_than => '14 minutes')", after))
+		if n == 2 {
+			if rest := mustScan[int](t, monitor, fmt.Sprintf("select count(*) from pglimit.list_permits(after => %d, held_longer_than => '14 minutes')", after)); rest != 0 {
+				t.Errorf("%d rows behind the last", rest)
+			}
+		}
+	}
+	for _, filter := range []string{"held_longer_than", "lapses_within"} {
+		for _, value := range []string{"0 s", "-1 s", "1 month", "40000 days"} {
+			if _, err := monitor.Exec(t.Context(), fmt.Sprintf("select from pglimit.list_permits(%s => '%s')", filter, value)); sqlState(err) != "PGL01" {
+				t.Errorf("%s => %s: %v", filter, value, err)
+			}
 		}
 	}
 }
