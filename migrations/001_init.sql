@@ -7,6 +7,7 @@
 {{ template "tables/limit_versions.sql" . }}
 {{ template "tables/limits.sql" . }}
 {{ template "tables/endpoints.sql" . }}
+{{ template "tables/changes.sql" . }}
 
 -- State
 {{ template "tables/counters.sql" . }}
@@ -26,4 +27,5 @@
 {{ template "tables/counter_row.sql" . }}
 {{ template "tables/limit_row.sql" . }}
 {{ template "tables/endpoint_row.sql" . }}
+{{ template "tables/change_row.sql" . }}
 {{ template "tables/installation_row.sql" . }}

@@ -24,7 +24,7 @@ from pglimit.list_limits(limit_filter => $1::text, after => $2::text, max_rows =
 
 	listPermitsSQL = `select permit_id, tenant, endpoint, holder, weight, claimed_at, expires_at, state, note
 from pglimit.list_permits(endpoint_filter => $1::text, holder_filter => $2::text, after => $3::bigint, max_rows => $4::int,
-    tenant_filter => $5::text, include_lapsed => $6::boolean)`
+    tenant_filter => $5::text, include_lapsed => $6::boolean, held_longer_than => $7::interval, lapses_within => $8::interval)`
 )
 
 // CounterRow is one count, as [Client.ListCounters] shows it.
@@ -148,8 +148,14 @@ type ListPermitsParams struct {
 
 	Endpoint, Holder string
 
+	// HeldLongerThan shows permits that were claimed at least so long ago. Defaults to all.
+	HeldLongerThan *time.Duration
+
 	// IncludeLapsed also shows permits whose lease has ended. Defaults to leaving them out.
 	IncludeLapsed bool
+
+	// LapsesWithin shows permits whose lease ends in that time, unless they are renewed. Defaults to all.
+	LapsesWithin *time.Duration
 
 	// MaxRows is the size of the page. Defaults to 100.
 	MaxRows int
@@ -224,6 +230,8 @@ func (c *Client) ListPermits(ctx context.Context, p ListPermitsParams) ([]Permit
 	args.rows(p.MaxRows)
 	c.tenantFilter(ctx, &args, p.Tenant)
 	args.add(p.IncludeLapsed)
+	args.optionalDuration("held_longer_than", p.HeldLongerThan)
+	args.optionalDuration("lapses_within", p.LapsesWithin)
 	return run(ctx, c, statement[[]PermitRow]{
 		args:    args,
 		begin:   beginRead,

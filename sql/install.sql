@@ -13,9 +13,11 @@
 {{ template "functions/internal/check_request_id.sql" . }}
 {{ template "functions/internal/check_rule.sql" . }}
 {{ template "functions/internal/check_max_rows.sql" . }}
+{{ template "functions/internal/check_why.sql" . }}
 {{ template "functions/internal/unknown_limit.sql" . }}
 {{ template "functions/internal/unknown_endpoint.sql" . }}
 {{ template "functions/internal/no_lease.sql" . }}
+{{ template "functions/internal/lost_races.sql" . }}
 
 -- internal: pieces of decisions
 {{ template "functions/internal/look.sql" . }}
@@ -25,6 +27,9 @@
 {{ template "functions/internal/take_lanes.sql" . }}
 {{ template "functions/internal/lock_permit.sql" . }}
 {{ template "functions/internal/begin_epoch.sql" . }}
+
+-- internal: history
+{{ template "functions/internal/record_change.sql" . }}
 
 -- counters
 {{ template "functions/hit.sql" . }}
@@ -48,6 +53,9 @@
 {{ template "functions/pglimit_version.sql" . }}
 {{ template "functions/list_permits.sql" . }}
 {{ template "functions/list_counters.sql" . }}
+{{ template "functions/list_changes.sql" . }}
+{{ template "functions/force_release.sql" . }}
+{{ template "functions/release_holder.sql" . }}
 {{ template "functions/purge.sql" . }}
 {{ template "functions/set_installation_cap.sql" . }}
 {{ template "functions/set_purge_after.sql" . }}
@@ -59,6 +67,7 @@
 {{ template "policies/installation.sql" . }}
 {{ template "policies/limits.sql" . }}
 {{ template "policies/endpoints.sql" . }}
+{{ template "policies/changes.sql" . }}
 {{ template "policies/counters.sql" . }}
 {{ template "policies/permits.sql" . }}
 {{ template "policies/creation_locks.sql" . }}

@@ -43,8 +43,10 @@ var mayCall = map[string]string{
 	"claim_permit":         "a",
 	"drop_endpoint":        "o",
 	"drop_limit":           "o",
+	"force_release":        "o",
 	"forget":               "ao",
 	"hit":                  "a",
+	"list_changes":         "om",
 	"list_counters":        "om",
 	"list_endpoints":       "om",
 	"list_limits":          "om",
@@ -53,6 +55,7 @@ var mayCall = map[string]string{
 	"pglimit_version":      "aom",
 	"purge":                "o",
 	"raise_epoch":          "o",
+	"release_holder":       "o",
 	"release_permit":       "ao",
 	"renew_permit":         "a",
 	"set_endpoint":         "o",
@@ -177,6 +180,7 @@ func TestTablePermissions(t *testing.T) {
 		"insert into pglimit.counters values ('k', 1, 1, 1, now(), now())",
 		"insert into pglimit.permits values ('p', 1, 1, 1, now(), 1)",
 		"insert into pglimit.limits values ('', 'l', 1, '1 s', 'fixed_window', null, false, 'enforce', 'allow', 1, now(), 'me')",
+		"insert into pglimit.changes values (1, now(), 'me', 'set_limit', '', 'l')",
 		"insert into pglimit.endpoints values ('', 'e', 1, 1, '1 s', '1 s', 1, true, 'enforce', 'allow', 1, now(), 'me')",
 	} {
 		if _, err := writer.Exec(t.Context(), sql); sqlState(err) != "42501" {

@@ -1,5 +1,5 @@
 -- Removes the endpoint of a name; calls that give no limits of their own are refused from then on.
--- Writes: endpoints. Locks: the endpoint's row.
+-- Writes: endpoints, and when there was one limit_versions and changes. Locks: the endpoint's row.
 create or replace function pglimit.drop_endpoint(
     endpoint text,
     tenant text default null
@@ -13,18 +13,26 @@ security definer
 set search_path = pg_catalog, pg_temp
 set row_security = on
 set lock_timeout = '1s'
+set intervalstyle = postgres
 as $$
 #variable_conflict use_column
 declare
     v_tenant text := coalesce(drop_endpoint.tenant, current_setting('pglimit.tenant', true), '');
+    v_before jsonb;
 begin
     if current_setting('transaction_read_only') <> 'off' then
         perform pglimit._check_transaction('drop_endpoint');
     end if;
     perform pglimit._check_names('endpoint', drop_endpoint.endpoint, null, null, v_tenant);
     delete from pglimit.endpoints x
-    where x.tenant = v_tenant and x.endpoint = drop_endpoint.endpoint;
-    return found;
+    where x.tenant = v_tenant and x.endpoint = drop_endpoint.endpoint
+    returning to_jsonb(x) into v_before;
+    if not found then
+        return false;
+    end if;
+    perform pglimit._record_change(
+        'drop_endpoint', v_tenant, drop_endpoint.endpoint, v_before, null);
+    return true;
 end
 $$;
 

@@ -1,11 +1,14 @@
--- Lists permits by ascending permit_id, a page a call. Writes and locks nothing.
+-- Lists permits by ascending permit_id, a page a call: those of an endpoint or a holder, those held
+-- for a while, those whose lease ends soon. Writes and locks nothing.
 create or replace function pglimit.list_permits(
     endpoint_filter text default null,
     holder_filter text default null,
     after bigint default null,
     max_rows integer default 100,
     tenant_filter text default null,
-    include_lapsed boolean default false
+    include_lapsed boolean default false,
+    held_longer_than interval default null,
+    lapses_within interval default null
 )
 returns setof pglimit.permit_row
 language plpgsql
@@ -22,9 +25,20 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 #variable_conflict use_column
+declare
+    v_claimed_by timestamptz := timestamptz 'infinity';
+    v_lapses_by timestamptz := timestamptz 'infinity';
 begin
     perform pglimit._check_standby('list_permits');
     perform pglimit._check_max_rows(max_rows);
+    if list_permits.held_longer_than is not null then
+        v_claimed_by := clock_timestamp()
+            - pglimit._fixed_interval('held_longer_than', list_permits.held_longer_than);
+    end if;
+    if list_permits.lapses_within is not null then
+        v_lapses_by := clock_timestamp()
+            + pglimit._fixed_interval('lapses_within', list_permits.lapses_within);
+    end if;
     return query
     select
         x.permit_id,
@@ -51,8 +65,9 @@ begin
             p.note
         from pglimit.permits p
         where p.permit_id > greatest(coalesce(after, 0), 0)
-            and p.claimed_at is not null
+            and p.claimed_at <= v_claimed_by
             and p.expires_at > '-infinity'
+            and p.expires_at <= v_lapses_by
             and (include_lapsed or p.expires_at > clock_timestamp())
     ) x
     where (endpoint_filter is null or x.endpoint = endpoint_filter)
@@ -63,8 +78,10 @@ begin
 end
 $$;
 
-comment on function pglimit.list_permits(text, text, bigint, integer, text, boolean) is
+comment on function pglimit.list_permits(
+    text, text, bigint, integer, text, boolean, interval, interval) is
     'Lists live permits, and lapsed ones whose rows are still there when asked to, by ascending '
     'permit_id; after is the last permit_id seen. PGL01 invalid argument, PGL03 on a standby.';
 
-revoke all on function pglimit.list_permits(text, text, bigint, integer, text, boolean) from public;
+revoke all on function pglimit.list_permits(
+    text, text, bigint, integer, text, boolean, interval, interval) from public;

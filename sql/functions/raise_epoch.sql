@@ -1,6 +1,8 @@
 -- Begins a new epoch of permit_id, for after a restore: ids claimed from then on are greater than
 -- any that the restored backup can have seen. Permits that are live stay live. Writes:
--- installation, sentinel. Locks: the installation's row.
+-- installation, sentinel, limit_versions, changes. Locks: the installation's row, before it looks
+-- at the epoch, so that of two calls each raises it. An epoch that begins because a crash emptied
+-- the tables is nobody's doing, and not recorded.
 create or replace function pglimit.raise_epoch()
 returns bigint
 language plpgsql
@@ -13,11 +15,20 @@ set row_security = on
 set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
+declare
+    v_before bigint;
+    v_epoch bigint;
 begin
     if current_setting('transaction_read_only') <> 'off' then
         perform pglimit._check_transaction('raise_epoch');
     end if;
-    return pglimit._begin_epoch((select s.epoch from pglimit.sentinel s where s.singleton));
+    select i.epoch into v_before from pglimit.installation i where i.singleton for update;
+    v_epoch := pglimit._begin_epoch((select s.epoch from pglimit.sentinel s where s.singleton));
+    perform pglimit._record_change(
+        'raise_epoch', '', '',
+        jsonb_build_object('epoch', v_before),
+        jsonb_build_object('epoch', v_epoch));
+    return v_epoch;
 end
 $$;
 

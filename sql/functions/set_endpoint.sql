@@ -1,5 +1,7 @@
 -- Creates or replaces an endpoint; the next claim goes by it. Permits that are live stay live.
--- Writes: endpoints, limit_versions. Locks: the endpoint's row.
+-- Writes: endpoints, limit_versions, changes. Locks: the endpoint's row, before its version is
+-- drawn, so that the version of an endpoint only grows. Whoever finds no row and then meets one
+-- that somebody else has made meanwhile looks again, so that the history says what it replaced.
 create or replace function pglimit.set_endpoint(
     endpoint text,
     holder_cap bigint default null,
@@ -21,12 +23,15 @@ security definer
 set search_path = pg_catalog, pg_temp
 set row_security = on
 set lock_timeout = '1s'
+set intervalstyle = postgres
 as $$
 #variable_conflict use_column
 declare
     v_tenant text := coalesce(set_endpoint.tenant, current_setting('pglimit.tenant', true), '');
     v_time_bound interval;
     v_longest interval;
+    v_before jsonb;
+    v_after jsonb;
     v_version bigint;
 begin
     if current_setting('transaction_read_only') <> 'off' then
@@ -59,31 +64,47 @@ begin
         v_longest := pglimit._fixed_interval('longest', set_endpoint.longest);
     end if;
     perform pglimit._check_rule(set_endpoint.mode, set_endpoint.on_outage);
-    insert into pglimit.endpoints as e (
-        tenant, endpoint, holder_cap, endpoint_cap, time_bound, longest, row_cap, in_installation,
-        mode, on_outage, limit_version, updated_at, updated_by)
-    values (
-        v_tenant, set_endpoint.endpoint, set_endpoint.holder_cap, set_endpoint.endpoint_cap,
-        v_time_bound, v_longest, set_endpoint.row_cap, set_endpoint.in_installation,
-        set_endpoint.mode, set_endpoint.on_outage, nextval('pglimit.limit_versions'),
-        clock_timestamp(), session_user)
-    on conflict on constraint endpoints_pkey do update set
-        holder_cap = excluded.holder_cap,
-        endpoint_cap = excluded.endpoint_cap,
-        time_bound = excluded.time_bound,
-        longest = excluded.longest,
-        row_cap = excluded.row_cap,
-        in_installation = excluded.in_installation,
-        mode = excluded.mode,
-        on_outage = excluded.on_outage,
-        -- whoever drew a later one may have been here first
-        limit_version = case
-            when excluded.limit_version > e.limit_version then excluded.limit_version
-            else nextval('pglimit.limit_versions')
-        end,
-        updated_at = clock_timestamp(),
-        updated_by = excluded.updated_by
-    returning e.limit_version into v_version;
+    for v_attempt in 1..100 loop
+        select to_jsonb(e)
+        into v_before
+        from pglimit.endpoints e
+        where e.tenant = v_tenant and e.endpoint = set_endpoint.endpoint
+        for update;
+        if found then
+            update pglimit.endpoints e
+            set holder_cap = set_endpoint.holder_cap,
+                endpoint_cap = set_endpoint.endpoint_cap,
+                time_bound = v_time_bound,
+                longest = v_longest,
+                row_cap = set_endpoint.row_cap,
+                in_installation = set_endpoint.in_installation,
+                mode = set_endpoint.mode,
+                on_outage = set_endpoint.on_outage,
+                limit_version = nextval('pglimit.limit_versions'),
+                updated_at = clock_timestamp(),
+                updated_by = session_user
+            where e.tenant = v_tenant and e.endpoint = set_endpoint.endpoint
+            returning e.limit_version, to_jsonb(e) into v_version, v_after;
+        else
+            insert into pglimit.endpoints as e (
+                tenant, endpoint, holder_cap, endpoint_cap, time_bound, longest, row_cap,
+                in_installation, mode, on_outage, limit_version, updated_at, updated_by)
+            values (
+                v_tenant, set_endpoint.endpoint, set_endpoint.holder_cap,
+                set_endpoint.endpoint_cap, v_time_bound, v_longest, set_endpoint.row_cap,
+                set_endpoint.in_installation, set_endpoint.mode, set_endpoint.on_outage,
+                nextval('pglimit.limit_versions'), clock_timestamp(), session_user)
+            on conflict on constraint endpoints_pkey do nothing
+            returning e.limit_version, to_jsonb(e) into v_version, v_after;
+        end if;
+        exit when v_version is not null;
+    end loop;
+    if v_version is null then
+        perform pglimit._lost_races(set_endpoint.endpoint);
+    end if;
+    perform pglimit._record_change(
+        'set_endpoint', v_tenant, set_endpoint.endpoint, v_before, v_after,
+        version => v_version);
     return v_version;
 end
 $$;

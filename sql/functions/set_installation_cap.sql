@@ -1,5 +1,5 @@
 -- Sets how many permits may be live at once over all tenants and endpoints.
--- Writes: installation. Locks: its row.
+-- Writes: installation, limit_versions, changes. Locks: the installation's row.
 create or replace function pglimit.set_installation_cap(cap bigint)
 returns bigint
 language plpgsql
@@ -34,6 +34,10 @@ begin
     update pglimit.installation i
     set installation_cap = set_installation_cap.cap
     where i.singleton;
+    perform pglimit._record_change(
+        'set_installation_cap', '', '',
+        jsonb_build_object('installation_cap', v_before),
+        jsonb_build_object('installation_cap', set_installation_cap.cap));
     return v_before;
 end
 $$;

@@ -1,5 +1,7 @@
 -- Creates or replaces a limit; the next call of hit goes by it. Counts that were used stay used.
--- Writes: limits, limit_versions. Locks: the limit's row.
+-- Writes: limits, limit_versions, changes. Locks: the limit's row, before its version is drawn, so
+-- that the version of a limit only grows. Whoever finds no row and then meets one that somebody
+-- else has made meanwhile looks again, so that the history says what it replaced.
 create or replace function pglimit.set_limit(
     limit_name text,
     max_hits bigint,
@@ -20,11 +22,14 @@ security definer
 set search_path = pg_catalog, pg_temp
 set row_security = on
 set lock_timeout = '1s'
+set intervalstyle = postgres
 as $$
 #variable_conflict use_column
 declare
     v_tenant text := coalesce(set_limit.tenant, current_setting('pglimit.tenant', true), '');
     v_per interval;
+    v_before jsonb;
+    v_after jsonb;
     v_version bigint;
 begin
     if current_setting('transaction_read_only') <> 'off' then
@@ -49,29 +54,44 @@ begin
     end if;
     perform pglimit._check_rule(set_limit.mode, set_limit.on_outage);
     v_per := pglimit._fixed_interval('per', set_limit.per);
-    insert into pglimit.limits as l (
-        tenant, limit_name, max_hits, per, algorithm, burst, durable, mode, on_outage,
-        limit_version, updated_at, updated_by)
-    values (
-        v_tenant, set_limit.limit_name, set_limit.max_hits, v_per, set_limit.algorithm,
-        set_limit.burst, set_limit.durable, set_limit.mode, set_limit.on_outage,
-        nextval('pglimit.limit_versions'), clock_timestamp(), session_user)
-    on conflict on constraint limits_pkey do update set
-        max_hits = excluded.max_hits,
-        per = excluded.per,
-        algorithm = excluded.algorithm,
-        burst = excluded.burst,
-        durable = excluded.durable,
-        mode = excluded.mode,
-        on_outage = excluded.on_outage,
-        -- whoever drew a later one may have been here first
-        limit_version = case
-            when excluded.limit_version > l.limit_version then excluded.limit_version
-            else nextval('pglimit.limit_versions')
-        end,
-        updated_at = clock_timestamp(),
-        updated_by = excluded.updated_by
-    returning l.limit_version into v_version;
+    for v_attempt in 1..100 loop
+        select to_jsonb(l)
+        into v_before
+        from pglimit.limits l
+        where l.tenant = v_tenant and l.limit_name = set_limit.limit_name
+        for update;
+        if found then
+            update pglimit.limits l
+            set max_hits = set_limit.max_hits,
+                per = v_per,
+                algorithm = set_limit.algorithm,
+                burst = set_limit.burst,
+                durable = set_limit.durable,
+                mode = set_limit.mode,
+                on_outage = set_limit.on_outage,
+                limit_version = nextval('pglimit.limit_versions'),
+                updated_at = clock_timestamp(),
+                updated_by = session_user
+            where l.tenant = v_tenant and l.limit_name = set_limit.limit_name
+            returning l.limit_version, to_jsonb(l) into v_version, v_after;
+        else
+            insert into pglimit.limits as l (
+                tenant, limit_name, max_hits, per, algorithm, burst, durable, mode, on_outage,
+                limit_version, updated_at, updated_by)
+            values (
+                v_tenant, set_limit.limit_name, set_limit.max_hits, v_per, set_limit.algorithm,
+                set_limit.burst, set_limit.durable, set_limit.mode, set_limit.on_outage,
+                nextval('pglimit.limit_versions'), clock_timestamp(), session_user)
+            on conflict on constraint limits_pkey do nothing
+            returning l.limit_version, to_jsonb(l) into v_version, v_after;
+        end if;
+        exit when v_version is not null;
+    end loop;
+    if v_version is null then
+        perform pglimit._lost_races(set_limit.limit_name);
+    end if;
+    perform pglimit._record_change(
+        'set_limit', v_tenant, set_limit.limit_name, v_before, v_after, version => v_version);
     return v_version;
 end
 $$;

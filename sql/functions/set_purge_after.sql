@@ -1,5 +1,5 @@
 -- Sets how long a pool or counter must have been idle before purge removes it.
--- Writes: installation. Locks: its row.
+-- Writes: installation, limit_versions, changes. Locks: the installation's row.
 create or replace function pglimit.set_purge_after(idle interval)
 returns interval
 language plpgsql
@@ -10,6 +10,7 @@ security definer
 set search_path = pg_catalog, pg_temp
 set row_security = on
 set lock_timeout = '1s'
+set intervalstyle = postgres
 as $$
 #variable_conflict use_column
 declare
@@ -33,6 +34,10 @@ begin
     end if;
     select i.purge_after into v_before from pglimit.installation i where i.singleton for update;
     update pglimit.installation i set purge_after = v_idle where i.singleton;
+    perform pglimit._record_change(
+        'set_purge_after', '', '',
+        jsonb_build_object('purge_after', v_before),
+        jsonb_build_object('purge_after', v_idle));
     return v_before;
 end
 $$;

@@ -42,10 +42,12 @@ to pglimit_app, pglimit_operator, pglimit_monitor;
 
 -- what shows keys
 grant execute on function
+    pglimit.list_changes(text, bigint, integer, text, text),
     pglimit.list_counters(text, text, text, integer, text, boolean),
     pglimit.list_endpoints(text, text, integer, text),
     pglimit.list_limits(text, text, integer, text),
-    pglimit.list_permits(text, text, bigint, integer, text, boolean),
+    pglimit.list_permits(
+        text, text, bigint, integer, text, boolean, interval, interval),
     pglimit.show_installation()
 to pglimit_operator, pglimit_monitor;
 
@@ -53,8 +55,10 @@ to pglimit_operator, pglimit_monitor;
 grant execute on function
     pglimit.drop_endpoint(text, text),
     pglimit.drop_limit(text, text),
+    pglimit.force_release(bigint, text),
     pglimit.purge(bigint),
     pglimit.raise_epoch(),
+    pglimit.release_holder(text, text, text, text),
     pglimit.set_endpoint(
         text, bigint, bigint, interval, bigint, boolean, text, text, text, interval),
     pglimit.set_installation_cap(bigint),

@@ -12,7 +12,9 @@ import (
 type Client interface {
 	DropEndpoint(ctx context.Context, endpoint, tenant string) (bool, error)
 	DropLimit(ctx context.Context, limit, tenant string) (bool, error)
+	ForceRelease(ctx context.Context, id int64, why string) (pgclient.ReleaseResult, error)
 	Forget(context.Context, pgclient.ForgetParams) (bool, error)
+	ListChanges(context.Context, pgclient.ListChangesParams) ([]pgclient.ChangeRow, error)
 	ListCounters(context.Context, pgclient.ListCountersParams) ([]pgclient.CounterRow, error)
 	ListEndpoints(context.Context, pgclient.ListEndpointsParams) ([]pgclient.EndpointRow, error)
 	ListLimits(context.Context, pgclient.ListLimitsParams) ([]pgclient.LimitRow, error)
@@ -20,6 +22,7 @@ type Client interface {
 	Peek(context.Context, pgclient.HitParams) (pgclient.Decision, error)
 	Purge(ctx context.Context, batch int64) (pgclient.PurgeResult, error)
 	RaiseEpoch(context.Context) (int64, error)
+	ReleaseHolder(context.Context, pgclient.ReleaseHolderParams) (int64, error)
 	ReleasePermit(ctx context.Context, id int64, holder string) (pgclient.ReleaseResult, error)
 	SetEndpoint(context.Context, pgclient.SetEndpointParams) (int64, error)
 	SetInstallationCap(ctx context.Context, bound int64) (before int64, err error)

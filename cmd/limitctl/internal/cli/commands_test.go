@@ -89,6 +89,62 @@ func TestPermitRelease(t *testing.T) {
 	})
 }
 
+func TestPermitReleaseByForce(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.client.permits = permitsOf(2)
+	b.client.released = map[int64]pgclient.Reason{1: pgclient.ReasonReleased}
+	b.in.WriteString("y\n")
+	b.want(t, b.run("permit", "release", "1", "--force", "--why", "it is gone"), exitOK,
+		"Released permit 1 (export, held by \"u1\").\n",
+		"  permit 1: export, held by \"u1\", live\nRelease 1 permit? Work that still runs is not stopped. [y/N] ")
+	b.done(t, `force_release 1 "it is gone"`)
+}
+
+func TestPermitReleaseHolder(t *testing.T) {
+	t.Parallel()
+	args := []string{"permit", "release-holder", "export", "u1", "--why", "it is gone"}
+	b := setup(true)
+	b.client.permits = permitsOf(1)
+	b.in.WriteString("n\n")
+	if code := b.run(args...); code != exitUsage {
+		t.Errorf("exit code %d after no", code)
+	}
+	b.done(t)
+
+	b = setup(true)
+	b.client.permits = permitsOf(1)
+	b.in.WriteString("y\n")
+	b.want(t, b.run(args...), exitOK, "Released 1 permit that \"u1\" held at export.\n",
+		"  permit 1: export, held by \"u1\", live\nRelease 1 permit? Work that still runs is not stopped. [y/N] ")
+	b.done(t, `release_holder export "u1" "" "it is gone"`)
+
+	b = setup(false)
+	b.client.permits = permitsOf(2)
+	b.want(t, b.run(append(args, "--dry-run")...), exitOK, "Would release permit 1 (export, held by \"u1\").\n", "")
+	b.done(t)
+	b.client.permits = nil
+	b.out.Reset()
+	b.want(t, b.run(append(args, "--yes")...), exitOK, "", "No live permits found, nothing to release.\n")
+	b.done(t)
+}
+
+func TestChangeList(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.client.changes = []pgclient.ChangeRow{
+		{Version: 9, ChangedAt: testNow.Add(-time.Minute), ChangedBy: "ops", Action: "release_holder", Name: "export", Before: []byte(`{"permits": 2}`), Why: "it is gone"},
+		{Version: 8, ChangedAt: testNow.Add(-time.Hour), ChangedBy: "ops", Action: "set_limit", Name: "api", After: []byte(`{"max_hits": 5}`)},
+	}
+	b.want(t, b.run("change", "list", "-o", "wide"), exitOK, `VERSION  CHANGED  BY   ACTION          NAME    BEFORE          AFTER            WHY
+9        1m ago   ops  release_holder  export  {"permits": 2}                   it is gone
+8        1h ago   ops  set_limit       api                     {"max_hits": 5}
+`, "")
+	b.out.Reset()
+	b.want(t, b.run("changes", "ls", "api", "-o", "jsonl"), exitOK,
+		`{"version":8,"changed_at":"2026-11-30T11:00:00.000000Z","changed_by":"ops","action":"set_limit","tenant":"","name":"api","before":null,"after":{"max_hits":5},"why":""}`+"\n", "")
+}
+
 func TestPermitShowOfNone(t *testing.T) {
 	t.Parallel()
 	b := setup(false)

@@ -154,6 +154,10 @@ type poolClient struct {
 	lists *pgclient.Client
 }
 
+func (c *poolClient) ListChanges(ctx context.Context, p pgclient.ListChangesParams) ([]pgclient.ChangeRow, error) {
+	return c.lists.ListChanges(ctx, p)
+}
+
 func (c *poolClient) ListCounters(ctx context.Context, p pgclient.ListCountersParams) ([]pgclient.CounterRow, error) {
 	return c.lists.ListCounters(ctx, p)
 }

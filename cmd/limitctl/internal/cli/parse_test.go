@@ -76,6 +76,8 @@ func TestParsePermitList(t *testing.T) {
 		{args: "", want: permitListOptions{listOptions: all(30)}},
 		{args: "--limit 0 --endpoint export --holder u1 --include-lapsed", want: permitListOptions{Endpoint: "export", Holder: "u1", IncludeLapsed: true, listOptions: all(0)}},
 		{args: "--tenant=", want: permitListOptions{Tenant: pgclient.S(""), listOptions: all(30)}},
+		{args: "--held-longer-than 1h --lapses-within 30s", want: permitListOptions{HeldLongerThan: pgclient.D(time.Hour), LapsesWithin: pgclient.D(30 * time.Second), listOptions: all(30)}},
+		{args: "--held-longer-than soon", err: "numbers with units"},
 		{args: "-w --interval 500ms -o jsonl", want: permitListOptions{listOptions: listOptions{Format: "jsonl", Interval: 500 * time.Millisecond, Limit: 30, Watch: true}}},
 		{args: "-L -1", err: "cannot be negative"},
 		{args: "-L x", err: `--limit "x"`},
@@ -98,6 +100,13 @@ func TestParsePermitRelease(t *testing.T) {
 		{args: "1 --holder u1 -y", want: permitReleaseOptions{IDs: []int64{1}, Holder: "u1", consent: yes}},
 		{args: "--holder u1 --dry-run", want: permitReleaseOptions{Holder: "u1", consent: consent{DryRun: true}}},
 		{args: "--tenant= --yes", want: permitReleaseOptions{Tenant: pgclient.S(""), consent: yes}},
+		{args: "1 2 --force --why gone --yes", want: permitReleaseOptions{Force: true, IDs: []int64{1, 2}, Why: "gone", consent: yes}},
+		{args: "1 --force --yes", err: "--why is missing"},
+		{args: "1 --force --why= --yes", err: "--why is missing"},
+		{args: "1 --why gone --yes", err: "--why goes with --force"},
+		{args: "--holder u1 --force --why gone --yes", err: "--force goes with ids alone"},
+		{args: "1 --holder u1 --force --why gone --yes", err: "--force goes with ids alone"},
+		{args: "1 --force --why gone", err: "no terminal to ask on"},
 		{args: "--yes", err: "nothing says which"},
 		{args: "1 --endpoint e --yes", err: "do not go with"},
 		{args: "x --yes", err: "a whole number"},
@@ -105,6 +114,31 @@ func TestParsePermitRelease(t *testing.T) {
 		{args: "1", err: "no terminal to ask on"},
 	} {
 		tt.check(t, newPermitReleaseCmd)
+	}
+}
+
+func TestParsePermitReleaseHolder(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []parses[permitReleaseHolderOptions]{
+		{args: "export u1 --why gone --tenant acme --yes", want: permitReleaseHolderOptions{Endpoint: "export", Holder: "u1", Tenant: "acme", Why: "gone", consent: consent{Yes: true}}},
+		{args: "export --why gone --yes", err: "missing argument: <holder>"},
+		{args: "export  --why gone --yes", err: "is empty"},
+		{args: "export u1 --yes", err: "--why is missing"},
+		{args: "export u1 --why gone", err: "no terminal to ask on"},
+	} {
+		tt.check(t, newPermitReleaseHolderCmd)
+	}
+}
+
+func TestParseChangeList(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []parses[changeListOptions]{
+		{args: "", want: changeListOptions{listOptions: all(30)}},
+		{args: "login --action drop_limit --tenant=", want: changeListOptions{Action: "drop_limit", Name: "login", Tenant: pgclient.S(""), listOptions: all(30)}},
+		{args: "login --action drop", err: "one of set_limit, "},
+		{args: "login logout", err: "at most 1 argument"},
+	} {
+		tt.check(t, newChangeListCmd)
 	}
 }
 

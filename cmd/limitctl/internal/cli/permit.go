@@ -42,7 +42,8 @@ func newPermitCmd(f *Factory) *cobra.Command {
 	cmd := nounCmd("permit", "Inspect and release permits", `
 A permit is a lease on one or more places at an endpoint. It lapses by itself at its time; to release
 it sooner frees its places at once, while whoever holds it may still be at work.`)
-	cmd.AddCommand(newPermitListCmd(f, nil), newPermitShowCmd(f, nil), newPermitReleaseCmd(f, nil))
+	cmd.AddCommand(newPermitListCmd(f, nil), newPermitShowCmd(f, nil), newPermitReleaseCmd(f, nil),
+		newPermitReleaseHolderCmd(f, nil))
 	return cmd
 }
 
@@ -51,10 +52,12 @@ type permitListOptions struct {
 	IO     *IOStreams
 	Now    func() time.Time
 
-	Endpoint      string
-	Holder        string
-	IncludeLapsed bool
-	Tenant        *string
+	Endpoint       string
+	HeldLongerThan *time.Duration
+	Holder         string
+	IncludeLapsed  bool
+	LapsesWithin   *time.Duration
+	Tenant         *string
 	listOptions
 }
 
@@ -70,6 +73,9 @@ Filters are exact. A permit whose lease has ended stays visible with --include-l
 taken again or purged.`,
 		Example: `  # Who is running exports now?
   limitctl permit list --endpoint export
+
+  # Who has been at it for an hour?
+  limitctl permit list --held-longer-than 1h
 
   # Release everything a dead worker holds
   limitctl permit list --holder worker-7 -o name | xargs limitctl permit release --yes`,
@@ -87,7 +93,9 @@ taken again or purged.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.Endpoint, "endpoint", "", "only permits at this endpoint")
 	flags.StringVar(&o.Holder, "holder", "", "only permits of this holder")
+	flags.Var(optionalDuration{&o.HeldLongerThan}, "held-longer-than", "only permits claimed at least so long ago")
 	flags.BoolVar(&o.IncludeLapsed, "include-lapsed", false, "also permits whose lease has ended")
+	flags.Var(optionalDuration{&o.LapsesWithin}, "lapses-within", "only permits whose lease ends in that time, unless renewed")
 	tenantFilterVar(flags, &o.Tenant)
 	listFlags(cmd, &o.listOptions, permitView)
 	completeFlag(cmd, "endpoint", f, endpointNames)
@@ -102,7 +110,10 @@ func permitListRun(ctx context.Context, o *permitListOptions) error {
 	defer client.Close()
 	return lister[pgclient.PermitRow]{
 		command: "permit list",
-		fetch:   permitPages(client, o.Endpoint, o.Holder, o.Tenant, o.IncludeLapsed),
+		fetch: permitPages(client, pgclient.ListPermitsParams{
+			Endpoint: o.Endpoint, HeldLongerThan: o.HeldLongerThan, Holder: o.Holder, IncludeLapsed: o.IncludeLapsed,
+			LapsesWithin: o.LapsesWithin, Tenant: o.Tenant,
+		}),
 		now:     o.Now,
 		options: o.listOptions,
 		streams: o.IO,
@@ -110,11 +121,10 @@ func permitListRun(ctx context.Context, o *permitListOptions) error {
 	}.run(ctx)
 }
 
-func permitPages(client Client, endpoint, holder string, tenant *string, lapsed bool) page[pgclient.PermitRow] {
+func permitPages(client Client, filter pgclient.ListPermitsParams) page[pgclient.PermitRow] {
 	return func(ctx context.Context, last *pgclient.PermitRow, n int) ([]pgclient.PermitRow, error) {
-		p := pgclient.ListPermitsParams{
-			Endpoint: endpoint, Holder: holder, IncludeLapsed: lapsed, MaxRows: n, Tenant: tenant,
-		}
+		p := filter
+		p.MaxRows = n
 		if last != nil {
 			p.After = last.ID
 		}
@@ -202,10 +212,12 @@ type permitReleaseOptions struct {
 	Now    func() time.Time
 
 	Endpoint string
+	Force    bool
 	Format   string
 	Holder   string
 	IDs      []int64
 	Tenant   *string
+	Why      string
 	consent
 }
 
@@ -250,11 +262,14 @@ func newPermitReleaseCmd(f *Factory, runF func(context.Context, *permitReleaseOp
 		Use:   "release {<permit-id>... | --endpoint <name> | --holder <name> | --tenant <name>} [flags]",
 		Short: "Release permits, by id or by who holds them",
 		Long: `Release permits: those with the ids given, or all live ones that match --endpoint, --holder and --tenant.
-With ids, --holder releases only what is that holder's.
+With ids, --holder releases only what is that holder's. With --force it is recorded who did it, and --why.
 
 Releasing does not stop the work. If its holder still runs, more than the cap may run at once.`,
 		Example: `  # A worker that is gone held this one
   limitctl permit release 552906420170948609
+
+  # The same, so that others can see why
+  limitctl permit release 552906420170948609 --force --why "worker 7 is gone"
 
   # Everything a dead worker holds: look first, then do it
   limitctl permit release --holder worker-7 --dry-run
@@ -273,6 +288,15 @@ Releasing does not stop the work. If its holder still runs, more than the cap ma
 				return usageError("nothing says which permits to release", "limitctl permit release <permit-id>, or --holder, --endpoint, --tenant")
 			case len(o.IDs) > 0 && (o.Endpoint != "" || o.Tenant != nil):
 				return usageError("ids do not go with --endpoint and --tenant", "leave one or the other out")
+			case o.Force && (len(o.IDs) == 0 || o.Holder != ""):
+				return usageError("--force goes with ids alone", "limitctl permit release-holder <endpoint> <holder> --why <text> releases what a holder has")
+			case !o.Force && cmd.Flags().Changed("why"):
+				return usageError("--why goes with --force", "only a release by force is recorded: add --force, or leave --why out")
+			}
+			if o.Force {
+				if err := needsWhy(o.Why); err != nil {
+					return err
+				}
 			}
 			if err := o.consent.check(o.IO); err != nil {
 				return err
@@ -286,6 +310,8 @@ Releasing does not stop the work. If its holder still runs, more than the cap ma
 	flags := cmd.Flags()
 	flags.StringVar(&o.Endpoint, "endpoint", "", "all at this endpoint")
 	flags.StringVar(&o.Holder, "holder", "", "all of this holder; with ids, only if they are this holder's")
+	flags.BoolVar(&o.Force, "force", false, "whoever holds them, and record it; with ids and --why")
+	flags.StringVar(&o.Why, "why", "", "the reason, which is recorded")
 	flags.Var(optionalString{&o.Tenant}, "tenant", `all of this tenant; "" is the empty one`)
 	o.consent.flags(flags)
 	outputVar(cmd, &o.Format, releaseView)
@@ -312,7 +338,8 @@ func permitReleaseRun(ctx context.Context, o *permitReleaseOptions) error {
 		}
 	} else {
 		var more bool
-		for row, err := range pages(ctx, permitPages(client, o.Endpoint, o.Holder, o.Tenant, false), 0, &more) {
+		filter := pgclient.ListPermitsParams{Endpoint: o.Endpoint, Holder: o.Holder, Tenant: o.Tenant}
+		for row, err := range pages(ctx, permitPages(client, filter), 0, &more) {
 			if err != nil {
 				return err
 			}
@@ -350,7 +377,13 @@ func permitReleaseRun(ctx context.Context, o *permitReleaseOptions) error {
 				yield(r, err)
 				return
 			}
-			answer, err := client.ReleasePermit(ctx, r.id, o.Holder)
+			var answer pgclient.ReleaseResult
+			var err error
+			if o.Force {
+				answer, err = client.ForceRelease(ctx, r.id, o.Why)
+			} else {
+				answer, err = client.ReleasePermit(ctx, r.id, o.Holder)
+			}
 			r.released, r.reason = answer.Released, answer.Reason
 			// That one found by its holder ended meanwhile is fine; an id that is not there may be a typing error.
 			if !r.released && r.reason != pgclient.ReasonLapsed && len(o.IDs) > 0 {

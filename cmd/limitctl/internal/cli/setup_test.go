@@ -79,6 +79,7 @@ type fakeClient struct {
 	calls      []string
 	closed     bool
 
+	changes      []pgclient.ChangeRow // the newest first
 	counters     []pgclient.CounterRow
 	decision     pgclient.Decision
 	endpoints    []pgclient.EndpointRow
@@ -105,6 +106,15 @@ func (c *fakeClient) DropLimit(_ context.Context, limit, tenant string) (bool, e
 	return true, c.err
 }
 
+func (c *fakeClient) ForceRelease(_ context.Context, id int64, why string) (pgclient.ReleaseResult, error) {
+	c.did("force_release %d %q", id, why)
+	reason, ok := c.released[id]
+	if !ok {
+		reason = pgclient.ReasonUnknown
+	}
+	return pgclient.ReleaseResult{Released: reason == pgclient.ReasonReleased, Reason: reason}, c.err
+}
+
 func (c *fakeClient) Forget(_ context.Context, p pgclient.ForgetParams) (bool, error) {
 	c.did("forget %s %s %q", p.Limit, p.Subject, p.Tenant)
 	return slices.ContainsFunc(c.counters, func(r pgclient.CounterRow) bool { return r.Subject == p.Subject }), c.err
@@ -119,6 +129,14 @@ func pageOf[T any](rows []T, n int, behind, matches func(T) bool) []T {
 		}
 	}
 	return page
+}
+
+func (c *fakeClient) ListChanges(_ context.Context, p pgclient.ListChangesParams) ([]pgclient.ChangeRow, error) {
+	return pageOf(c.changes, p.MaxRows,
+		func(r pgclient.ChangeRow) bool { return p.After == 0 || r.Version < p.After },
+		func(r pgclient.ChangeRow) bool {
+			return (p.Name == "" || p.Name == r.Name) && (p.Tenant == nil || *p.Tenant == r.Tenant) && (p.Action == "" || p.Action == r.Action)
+		}), c.err
 }
 
 func (c *fakeClient) ListCounters(_ context.Context, p pgclient.ListCountersParams) ([]pgclient.CounterRow, error) {
@@ -171,6 +189,11 @@ func (c *fakeClient) Purge(_ context.Context, batch int64) (r pgclient.PurgeResu
 func (c *fakeClient) RaiseEpoch(context.Context) (int64, error) {
 	c.did("raise_epoch")
 	return c.installation.Epoch + 1, c.err
+}
+
+func (c *fakeClient) ReleaseHolder(_ context.Context, p pgclient.ReleaseHolderParams) (int64, error) {
+	c.did("release_holder %s %q %q %q", p.Endpoint, p.Holder, p.Tenant, p.Why)
+	return int64(len(c.permits)), c.err
 }
 
 func (c *fakeClient) ReleasePermit(_ context.Context, id int64, holder string) (pgclient.ReleaseResult, error) {

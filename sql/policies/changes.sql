@@ -1,0 +1,2 @@
+-- changes: read and written by pglimit_system alone.
+do $$ begin perform pglimit._secure_relation('pglimit.changes'); end $$;
