@@ -2,6 +2,7 @@ package pgclient
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -12,7 +13,8 @@ import (
 const (
 	claimPermitSQL = `select granted, reason, permit_id, expires_at, cap, in_use, retry_after, time_bound, row_cap, on_outage, limit_version
 from pglimit.claim_permit(endpoint => $1::text, holder => $2::text, holder_cap => $3::bigint, endpoint_cap => $4::bigint,
-    installation_cap => $5::bigint, lease => $6::interval, weight => $7::bigint, note => $8::text::jsonb, tenant => $9::text)`
+    installation_cap => $5::bigint, lease => $6::interval, weight => $7::bigint, request_id => $8::text, note => $9::text::jsonb,
+    tenant => $10::text)`
 
 	releasePermitSQL = `select released, reason from pglimit.release_permit(permit_id => $1::bigint, holder => $2::text)`
 
@@ -35,6 +37,12 @@ type ClaimPermitParams struct {
 
 	// Note is kept with the permit for those who list it. Defaults to none.
 	Note json.RawMessage
+
+	// RequestID tells this claim from others of the same holder at the endpoint: while the permit that it was granted
+	// lives, a claim with the same one has that permit, and takes nothing. It is for programs that can be stopped between
+	// claim and work and then start over, and has 1 to 200 printable ASCII characters. Defaults to a fresh random one for
+	// each call.
+	RequestID string
 
 	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant.
 	Tenant string
@@ -109,6 +117,11 @@ type RenewResult struct {
 // release it, so it is given back at once and the error is that of ctx. Should giving it back fail, the error says so
 // and names the permit, which then lapses by itself.
 //
+// A claim whose reply was lost, as the connection broke or no answer came within the time-out, may have been granted all
+// the same. So it is made again with the same RequestID, on another connection, at most twice and not after ctx has
+// ended; each attempt has the time-out of its own. Whatever the server answers is final. When no attempt has an answer,
+// the error says so: then there may be a permit that nobody knows of, until it lapses by itself.
+//
 // A granted permit should be released as soon as the work has ended:
 //
 //	defer permit.Release(ctx)
@@ -121,6 +134,11 @@ func (c *Client) ClaimPermit(ctx context.Context, p ClaimPermitParams) (*Permit,
 	args.optionalNumber(p.InstallationCap)
 	args.optionalDuration("lease", p.Lease)
 	args.numberOr(p.Weight, 1)
+	requestID := p.RequestID
+	if requestID == "" {
+		requestID = rand.Text()
+	}
+	args.text("request_id", requestID)
 	args.note(p.Note)
 	c.tenant(ctx, &args, p.Tenant)
 
@@ -129,6 +147,7 @@ func (c *Client) ClaimPermit(ctx context.Context, p ClaimPermitParams) (*Permit,
 		begin:   beginWrite,
 		collect: one[claimRow],
 		name:    p.Endpoint,
+		repeat:  "there may be a permit that nobody knows of, until it lapses by itself",
 		settle: func(row claimRow) error {
 			if !row.Granted || ctx.Err() == nil {
 				return nil
