@@ -15,6 +15,7 @@ import (
 type Client struct {
 	options
 	closeSource func() // nil for connections that are the caller's
+	renewals    renewals
 	source      Connections
 }
 

@@ -48,6 +48,7 @@ type statement[T any] struct {
 	settle  func(answer T) (err error) // looks at an answer before it is handed out; nil for none
 	source  Connections                // nil for the client's
 	sql     string                     // its select list names every column, so that a newer server may add some
+	timeout time.Duration              // 0 for the client's
 	verb    string                     // the SQL function
 }
 
@@ -147,12 +148,14 @@ func jitter(d time.Duration, share float64) time.Duration {
 // prepared. An error among them makes the server skip the rest, and the transaction is rolled back.
 func systemTx[T any](ctx context.Context, c *Client, s statement[T]) (answer T, err error) {
 	ctx = context.WithoutCancel(ctx)
-	end := newBudget(time.Now(), c.timeout)
-
-	source := s.source
+	source, timeout := s.source, s.timeout
 	if source == nil {
 		source = c.source
 	}
+	if timeout == 0 {
+		timeout = c.timeout
+	}
+	end := newBudget(time.Now(), timeout)
 	conn, err := acquire(ctx, source, end)
 	if err != nil {
 		return answer, err
@@ -182,7 +185,7 @@ func systemTx[T any](ctx context.Context, c *Client, s statement[T]) (answer T, 
 
 	if !pgConn.IsClosed() && pgConn.TxStatus() != 'I' {
 		// On its own context, as the call's may be about to end. Should it fail, the pool discards the connection.
-		rollbackCtx, cancel := context.WithTimeout(ctx, c.timeout/rollbackShare)
+		rollbackCtx, cancel := context.WithTimeout(ctx, timeout/rollbackShare)
 		defer cancel()
 		_, _ = conn.Exec(rollbackCtx, rollback)
 	}
@@ -195,7 +198,7 @@ func systemTx[T any](ctx context.Context, c *Client, s statement[T]) (answer T, 
 		}
 		return answer, e
 	case errors.Is(err, context.DeadlineExceeded):
-		return answer, unavailable(fmt.Sprintf("no answer within %v", c.timeout), err).with(fateLost)
+		return answer, unavailable(fmt.Sprintf("no answer within %v", timeout), err).with(fateLost)
 	case pgConn.IsClosed():
 		return answer, unavailable("the connection was lost: "+err.Error(), err).with(fateLost)
 	case misread != nil:
