@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// KeepAlive has the lease renewed in the background until ctx ends, the permit is released, or it is lost. It returns at
-// once, and while the permit is being kept alive another call changes nothing.
+// KeepAlive has the lease renewed in the background until ctx ends, the permit is released or lost, or the client is
+// closed. It returns at once, and while the permit is being kept alive another call changes nothing.
 //
 // Each renewal is for as long as the claim, or the last [Permit.Renew], asked for. It comes at a third of the lease, give
 // or take a tenth, from a goroutine of its own. Where the client's connections are a *pgxpool.Pool, [Open]'s or the
@@ -31,11 +31,17 @@ func (p *Permit) KeepAlive(ctx context.Context) {
 	p.lease.watch()
 	kept, stop := context.WithCancel(ctx)
 	k := &keeper{ctx: kept, stop: stop}
-	if !p.lease.keep(k) {
+	if !p.client.renewals.begin(k) {
 		stop()
 		return
 	}
+	if !p.lease.keep(k) {
+		stop()
+		p.client.renewals.end(k)
+		return
+	}
 	go func() {
+		defer p.client.renewals.end(k)
 		defer p.lease.unkeep(k)
 		defer stop()
 		source, done := p.client.renewals.open(ctx, p.client)
@@ -280,11 +286,47 @@ func (l *lease) renew(ctx context.Context, c *Client, source Connections, timeou
 func since(t time.Time) time.Duration { return time.Since(t) }
 func until(t time.Time) time.Duration { return time.Until(t) }
 
-// renewals are the connections on which permits are kept alive, by the pool whose configuration they have. They are
-// there as long as they are used, so that nobody has to close them.
+// renewals are what keeps a client's permits alive: goroutines, and connections by the pool whose configuration they
+// have. Either are there as long as they are used, so that nobody has to close them.
 type renewals struct {
-	mu    sync.Mutex
-	pools map[*pgxpool.Pool]*renewalPool
+	mu      sync.Mutex
+	closed  bool
+	keepers map[*keeper]struct{}
+	pools   map[*pgxpool.Pool]*renewalPool
+	running sync.WaitGroup
+}
+
+// begin is false when the client was closed. Otherwise call end.
+func (r *renewals) begin(k *keeper) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	if r.keepers == nil {
+		r.keepers = map[*keeper]struct{}{}
+	}
+	r.keepers[k] = struct{}{}
+	r.running.Add(1)
+	return true
+}
+
+func (r *renewals) end(k *keeper) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.keepers, k)
+	r.running.Done()
+}
+
+// close stops all goroutines, and waits for renewals under way.
+func (r *renewals) close() {
+	r.mu.Lock()
+	r.closed = true
+	for k := range r.keepers {
+		k.stop()
+	}
+	r.mu.Unlock()
+	r.running.Wait()
 }
 
 type renewalPool struct {

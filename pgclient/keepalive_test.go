@@ -208,6 +208,14 @@ func TestKeepAliveLeavesNoGoroutine(t *testing.T) {
 	want(t, "lost", isLost(permit), true)
 	permit.KeepAlive(t.Context())
 	want(t, "released", must(other.Release(t.Context()))(t).Released, true)
+
+	left := must(client.ClaimPermit(t.Context(), leased("e", 3*time.Second)))(t)
+	before := renewals.ok.Load()
+	left.KeepAlive(t.Context())
+	waitFor(t, "a renewal", func() bool { return renewals.ok.Load() > before })
+	client.Close()
+	left.KeepAlive(t.Context())
+	want(t, "released", must(left.Release(t.Context()))(t).Released, true) // the caller's pool is still there
 }
 
 // leased is a claim of the only place of a holder.
