@@ -37,10 +37,11 @@ func TestLostReplies(t *testing.T) {
 	for worker := range workers {
 		wg.Go(func() {
 			// Never three in a row, and a worker's claims follow one another: each has an answer in the end.
-			proxy := &lostreply.Proxy{Plan: []lostreply.Cut{
-				lostreply.Withhold, lostreply.Pass, lostreply.Pass, lostreply.Pass, lostreply.Pass,
-				lostreply.Truncate, lostreply.Withhold, lostreply.Pass, lostreply.Pass, lostreply.Pass, lostreply.Pass,
-			}}
+			pass := slices.Repeat([]lostreply.Cut{lostreply.Pass}, 7)
+			proxy := &lostreply.Proxy{Plan: slices.Concat(
+				[]lostreply.Cut{lostreply.Withhold}, pass,
+				[]lostreply.Cut{lostreply.Truncate, lostreply.Withhold}, pass,
+			)}
 			dsn, err := proxy.Start(db.URL("pglimit_app"))
 			if err != nil {
 				t.Error(err)
