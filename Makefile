@@ -40,7 +40,7 @@ build: ## Build bin/limitctl
 	go build -buildvcs=$(buildvcs) -o bin/limitctl ./cmd/limitctl
 
 .PHONY: test
-test: setup/test lint test/system test/second test/race ## Lint, tests on this system's PostgreSQL and on 18, race detector
+test: setup/test lint test/system test/second test/proxy test/race ## Lint, tests on this system's PostgreSQL and on 18, race detector
 	echo '== all tests passed'
 
 .PHONY: test/system
@@ -65,6 +65,12 @@ test/pg18: ## The tests on one version: test/pg15, test/pg16, test/pg17, test/pg
 test/pg15 test/pg16 test/pg17 test/pg18: test/pg%: setup/test
 	$(call test-major,$*)
 
+# A module of its own: its proxy is no dependency of those who use the client.
+.PHONY: test/proxy
+test/proxy: setup/test ## The client across a proxy that loses replies
+	$(call on,$(PGLIMIT_PG_BIN),through a proxy)
+	cd tests/lostreply && $(GOTEST) $(ARGS) ./...
+
 .PHONY: test/race
 test/race: setup/test ## The client's tests under the race detector
 	$(call on,$(PGLIMIT_PG_BIN),with the race detector)
@@ -74,6 +80,7 @@ test/race: setup/test ## The client's tests under the race detector
 lint: setup/test ## go vet, staticcheck, gofumpt, the rules of sql/, plpgsql_check
 	go vet ./...
 	go run $(STATICCHECK) ./...
+	cd tests/lostreply && go vet ./... && go run $(STATICCHECK) ./...
 	files=$$(go run $(GOFUMPT) -l .) && [ -z "$$files" ] || { printf 'not formatted, type make fmt:\n%s\n' "$$files"; exit 1; }
 	go test ./tests/lint
 

@@ -70,6 +70,10 @@ func TestInvalidArguments(t *testing.T) {
 			_, err := client.SetLimit(ctx, pgclient.SetLimitParams{Limit: "api", MaxHits: 1})
 			return err
 		},
+		"SetEndpointLongestZero": func(ctx context.Context) error {
+			_, err := client.SetEndpoint(ctx, pgclient.SetEndpointParams{Endpoint: "e", Longest: pgclient.D(0)})
+			return err
+		},
 		"SetEndpointTimeBoundNegative": func(ctx context.Context) error {
 			_, err := client.SetEndpoint(ctx, pgclient.SetEndpointParams{Endpoint: "e", TimeBound: pgclient.D(-time.Hour)})
 			return err

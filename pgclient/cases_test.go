@@ -46,12 +46,12 @@ func TestReplicasShareOneBudget(t *testing.T) {
 	}
 }
 
-// C-24: the client does no arithmetic with the time of its own machine but for how long its calls last, so that a clock
-// that is wrong changes no answer.
+// C-24: the client does no arithmetic with the time of its own machine but for how long its calls and leases last, so
+// that a clock that is wrong changes no answer.
 func TestClientAsksNoClock(t *testing.T) {
 	t.Parallel()
 	// what measures a call or bounds it, by file and function
-	measures := []string{"systemtx.go run", "systemtx.go systemTx"}
+	measures := []string{"systemtx.go run", "systemtx.go systemTx", "keepalive.go since", "keepalive.go until"}
 	files := must(filepath.Glob("*.go"))(t)
 	seen := 0
 	for _, name := range files {

@@ -15,6 +15,7 @@ import (
 type Client struct {
 	options
 	closeSource func() // nil for connections that are the caller's
+	renewals    renewals
 	source      Connections
 }
 
@@ -60,8 +61,9 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Client, error) {
 }
 
 // Close closes the pool that [Open] made, and waits for the calls that still use it. It does nothing to the connections
-// given to [New].
+// given to [New]. Permits are kept alive no longer; they are not released.
 func (c *Client) Close() {
+	c.renewals.close()
 	if c.closeSource != nil {
 		c.closeSource()
 	}

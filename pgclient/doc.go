@@ -31,6 +31,7 @@
 // nor deadline does. A call whose context has ended is made all the same, so that a failed sign-in counts whether or not
 // its client waits for the answer; and cancelling a query would close its connection. What bounds a call is the client's
 // time-out, 2 seconds unless [WithTimeout] says otherwise, over the wait for a connection and the round trip together.
+// (A claim whose reply was lost is made up to three times, each within that time, as long as its caller waits.)
 // The server is told to give up shortly before that, so a call that waits for a lock leaves a usable connection.
 //
 // # Connections
@@ -45,8 +46,15 @@
 // with cache_describe, describe_exec, exec and simple_protocol; with the default, cache_statement, it needs version 1.21
 // and max_prepared_statements above 0. The mode is chosen in the connection string: default_query_exec_mode=exec.
 //
+// # Leases
+//
+// A permit lasts as long as its lease: [Permit.KeepAlive] renews it in the background, and [Permit.Lost] tells when it is
+// over. A lease is not a lock, for nothing stops work that goes on after it; the permit's ID is the fencing token that
+// keeps such work from doing harm.
+//
 // # Time
 //
-// The database's clock decides everything. This package does no arithmetic with the local one, and no instant that it
-// returns need be compared with it: use the durations, such as RetryAfter.
+// The database's clock decides everything. This package does no arithmetic with the local one but for durations, of its
+// calls and of leases, on the monotonic clock; and no instant that it returns need be compared with it: use the durations,
+// such as RetryAfter.
 package pgclient

@@ -31,7 +31,7 @@ var (
 
 	// ErrUnavailable: no answer, for a reason that may pass: no connection within the time-out, a connection lost, a lock
 	// not granted in time, a server that starts, stops, is out of connections, or is a standby. Whether the call took
-	// effect is not known when the connection was lost after it was sent.
+	// effect is not known when the connection was lost after it was sent; [Client.ClaimPermit] then asks again.
 	ErrUnavailable = errors.New("unavailable")
 
 	// ErrUnknownLimit: there is neither a row nor an argument that says what the limit or the endpoint is (PGL02).
@@ -61,7 +61,22 @@ type Error struct {
 	// Operation is the SQL function that was called, without its schema. Empty for an error of [New] and [Open].
 	Operation string
 
+	fate    fate
 	wrapped []error
+}
+
+// fate is what is known of a call that has no answer.
+type fate int
+
+const (
+	fateKnown  fate = iota // the server did not do it, and said so; or it was not asked
+	fateLost               // it may have been done: the connection broke, or fell silent, after the call may have been sent
+	fateUnsent             // there was no connection to send it on
+)
+
+func (e *Error) with(f fate) *Error {
+	e.fate = f
+	return e
 }
 
 func (e *Error) Error() string {
@@ -184,9 +199,14 @@ func unavailable(message string, cause error) *Error {
 
 // contextEnded is the error of a claim that was granted to a caller whose context had ended.
 func contextEnded(ctx context.Context, message string, others ...error) *Error {
-	wrapped := []error{ctx.Err()}
+	return &Error{Message: message, wrapped: append(contextErrors(ctx), others...)}
+}
+
+// contextErrors are why a context has ended.
+func contextErrors(ctx context.Context) []error {
+	errs := []error{ctx.Err()}
 	if cause := context.Cause(ctx); cause != ctx.Err() {
-		wrapped = append(wrapped, cause)
+		errs = append(errs, cause)
 	}
-	return &Error{Message: message, wrapped: append(wrapped, others...)}
+	return errs
 }

@@ -14,8 +14,8 @@ const (
 from pglimit.list_counters(limit_filter => $1::text, subject_filter => $2::text, after => $3::text, max_rows => $4::int,
     tenant_filter => $5::text, include_closed => $6::boolean)`
 
-	listEndpointsSQL = `select tenant, endpoint, holder_cap, endpoint_cap, time_bound, row_cap, in_installation, mode, on_outage,
-    limit_version, updated_at, updated_by, cursor
+	listEndpointsSQL = `select tenant, endpoint, holder_cap, endpoint_cap, time_bound, longest, row_cap, in_installation, mode,
+    on_outage, limit_version, updated_at, updated_by, cursor
 from pglimit.list_endpoints(endpoint_filter => $1::text, after => $2::text, max_rows => $3::int, tenant_filter => $4::text)`
 
 	listLimitsSQL = `select tenant, limit_name, max_hits, per, algorithm, burst, durable, mode, on_outage, limit_version, updated_at,
@@ -55,6 +55,7 @@ type EndpointRow struct {
 	HolderCap      *int64         `db:"holder_cap"`
 	InInstallation bool           `db:"in_installation"`
 	LimitVersion   int64          `db:"limit_version"`
+	Longest        *time.Duration `db:"longest"`
 	Mode           Mode           `db:"mode"`
 	OnOutage       OnOutage       `db:"on_outage"`
 	RowCap         *int64         `db:"row_cap"`

@@ -86,6 +86,7 @@ func TestEndpoints(t *testing.T) {
 
 	must(db.operator.SetEndpoint(ctx, pgclient.SetEndpointParams{
 		Endpoint: "b", HolderCap: pgclient.N(2), RowCap: pgclient.N(9), TimeBound: pgclient.D(36 * time.Hour),
+		Longest: pgclient.D(48 * time.Hour),
 	}))(t)
 	page := must(db.operator.ListEndpoints(ctx, pgclient.ListEndpointsParams{After: rows[0].Cursor}))(t)
 	if len(page) != 1 {
@@ -94,7 +95,7 @@ func TestEndpoints(t *testing.T) {
 	b := page[0]
 	want(t, "in installation", b.InInstallation, true)
 	if b.EndpointCap != nil || b.HolderCap == nil || *b.HolderCap != 2 || b.RowCap == nil || *b.RowCap != 9 ||
-		b.TimeBound == nil || *b.TimeBound != 36*time.Hour {
+		b.TimeBound == nil || *b.TimeBound != 36*time.Hour || b.Longest == nil || *b.Longest != 48*time.Hour {
 		t.Errorf("got %+v, want what was set", b)
 	}
 

@@ -12,7 +12,7 @@ const (
 
 	setEndpointSQL = `select pglimit.set_endpoint(endpoint => $1::text, holder_cap => $2::bigint, endpoint_cap => $3::bigint,
     time_bound => $4::interval, row_cap => $5::bigint, in_installation => $6::boolean, mode => $7::text, on_outage => $8::text,
-    tenant => $9::text)`
+    tenant => $9::text, longest => $10::interval)`
 
 	setLimitSQL = `select pglimit.set_limit(limit_name => $1::text, max_hits => $2::bigint, per => $3::interval, algorithm => $4::text,
     burst => $5::bigint, mode => $6::text, on_outage => $7::text, tenant => $8::text)`
@@ -26,6 +26,10 @@ type SetEndpointParams struct {
 	// EndpointCap and HolderCap bound the permits in use at the endpoint and by each holder there. Zero is closed.
 	// Defaults to no cap.
 	EndpointCap, HolderCap *int64
+
+	// Longest bounds how long a permit is held, renewals included: neither its first lease nor a renewal goes past it. It
+	// is for work that never ends while its process lives and renews. Defaults to no bound.
+	Longest *time.Duration
 
 	// Mode defaults to [ModeEnforce].
 	Mode Mode
@@ -115,6 +119,7 @@ func (c *Client) SetEndpoint(ctx context.Context, p SetEndpointParams) (int64, e
 	args.textOr("mode", string(p.Mode), string(ModeEnforce))
 	args.textOr("on_outage", string(p.OnOutage), string(OnOutageAllow))
 	c.tenant(ctx, &args, p.Tenant)
+	args.optionalDuration("longest", p.Longest)
 	return run(ctx, c, statement[int64]{
 		args:    args,
 		begin:   beginWrite,

@@ -35,6 +35,9 @@ type Observation struct {
 
 	// Outcome is how the operation ended.
 	Outcome Outcome
+
+	// Retries is how often the call was sent again because its reply was lost. See [Client.ClaimPermit].
+	Retries int
 }
 
 // report tells logger and observer of an operation that has ended.
@@ -49,6 +52,9 @@ func (c *Client) report(ctx context.Context, o Observation) {
 			slog.String("pglimit.name", o.Name),
 			slog.String("pglimit.result", string(o.Outcome)),
 			slog.Duration("duration", o.Duration),
+		}
+		if o.Retries > 0 {
+			attrs = append(attrs, slog.Int("pglimit.retries", o.Retries))
 		}
 		var pgErr *pgconn.PgError
 		switch {

@@ -63,8 +63,8 @@ func WithMaxConns(n int) Option {
 }
 
 // WithObserver sets a function that is told of every operation once it has ended, refused ones and those with invalid
-// arguments included. It is called on the caller's goroutine with the caller's context, concurrently, and should return
-// at once. Defaults to none.
+// arguments included. It is called on the caller's goroutine with the caller's context, or for a renewal on that of
+// [Permit.KeepAlive], concurrently, and should return at once. Defaults to none.
 func WithObserver(observer func(context.Context, Observation)) Option {
 	return func(o *options) error {
 		if observer == nil {

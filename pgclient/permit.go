@@ -2,6 +2,7 @@ package pgclient
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -10,13 +11,15 @@ import (
 )
 
 const (
-	claimPermitSQL = `select granted, reason, permit_id, expires_at, cap, in_use, retry_after, time_bound, row_cap, on_outage, limit_version
+	claimPermitSQL = `select granted, reason, permit_id, expires_at, expires_at - pg_catalog.clock_timestamp() as lease_left, cap, in_use, retry_after, time_bound, row_cap, on_outage, limit_version
 from pglimit.claim_permit(endpoint => $1::text, holder => $2::text, holder_cap => $3::bigint, endpoint_cap => $4::bigint,
-    installation_cap => $5::bigint, lease => $6::interval, weight => $7::bigint, note => $8::text::jsonb, tenant => $9::text)`
+    installation_cap => $5::bigint, lease => $6::interval, weight => $7::bigint, request_id => $8::text, note => $9::text::jsonb,
+    tenant => $10::text)`
 
 	releasePermitSQL = `select released, reason from pglimit.release_permit(permit_id => $1::bigint, holder => $2::text)`
 
-	renewPermitSQL = `select renewed, reason, expires_at from pglimit.renew_permit(permit_id => $1::bigint, lease => $2::interval)`
+	renewPermitSQL = `select renewed, reason, expires_at, expires_at - pg_catalog.clock_timestamp() as lease_left
+from pglimit.renew_permit(permit_id => $1::bigint, lease => $2::interval)`
 )
 
 // ClaimPermitParams are the arguments of [Client.ClaimPermit].
@@ -36,6 +39,12 @@ type ClaimPermitParams struct {
 	// Note is kept with the permit for those who list it. Defaults to none.
 	Note json.RawMessage
 
+	// RequestID tells this claim from others of the same holder at the endpoint: while the permit that it was granted
+	// lives, a claim with the same one has that permit, and takes nothing. It is for programs that can be stopped between
+	// claim and work and then start over, and has 1 to 200 printable ASCII characters. Defaults to a fresh random one for
+	// each call.
+	RequestID string
+
 	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant.
 	Tenant string
 
@@ -43,7 +52,8 @@ type ClaimPermitParams struct {
 	Weight *int64
 }
 
-// Permit is the answer to a claim. It is not changed by its methods and is safe for concurrent use.
+// Permit is the answer to a claim. It is safe for concurrent use, and its fields are not changed by its methods: what
+// becomes of a granted permit is told by [Permit.Lost].
 type Permit struct {
 	// Granted says whether the work may start. Everything below but Reason is about the permit when it is true, about
 	// the refusal when it is false.
@@ -79,6 +89,7 @@ type Permit struct {
 	TimeBound time.Duration
 
 	client *Client
+	lease  *lease // nil when refused
 }
 
 // ReleaseResult is the answer to a release.
@@ -109,6 +120,11 @@ type RenewResult struct {
 // release it, so it is given back at once and the error is that of ctx. Should giving it back fail, the error says so
 // and names the permit, which then lapses by itself.
 //
+// A claim whose reply was lost, as the connection broke or no answer came within the time-out, may have been granted all
+// the same. So it is made again with the same RequestID, on another connection, at most twice and not after ctx has
+// ended; each attempt has the time-out of its own. Whatever the server answers is final. When no attempt has an answer,
+// the error says so: then there may be a permit that nobody knows of, until it lapses by itself.
+//
 // A granted permit should be released as soon as the work has ended:
 //
 //	defer permit.Release(ctx)
@@ -121,14 +137,22 @@ func (c *Client) ClaimPermit(ctx context.Context, p ClaimPermitParams) (*Permit,
 	args.optionalNumber(p.InstallationCap)
 	args.optionalDuration("lease", p.Lease)
 	args.numberOr(p.Weight, 1)
+	requestID := p.RequestID
+	if requestID == "" {
+		requestID = rand.Text()
+	}
+	args.text("request_id", requestID)
 	args.note(p.Note)
 	c.tenant(ctx, &args, p.Tenant)
 
+	var sent time.Time
 	row, err := run(ctx, c, statement[claimRow]{
 		args:    args,
 		begin:   beginWrite,
 		collect: one[claimRow],
 		name:    p.Endpoint,
+		repeat:  "there may be a permit that nobody knows of, until it lapses by itself",
+		sent:    &sent,
 		settle: func(row claimRow) error {
 			if !row.Granted || ctx.Err() == nil {
 				return nil
@@ -141,7 +165,7 @@ func (c *Client) ClaimPermit(ctx context.Context, p ClaimPermitParams) (*Permit,
 	if err != nil {
 		return nil, err
 	}
-	return &Permit{
+	permit := &Permit{
 		Granted:      row.Granted,
 		Cap:          int64(row.Cap),
 		InUse:        int64(row.InUse),
@@ -156,8 +180,19 @@ func (c *Client) ClaimPermit(ctx context.Context, p ClaimPermitParams) (*Permit,
 		RowCap:       row.RowCap,
 		TimeBound:    time.Duration(row.TimeBound),
 		client:       c,
-	}, nil
+	}
+	if row.Granted {
+		lease := permit.TimeBound + leaseMargin
+		if p.Lease != nil {
+			lease = *p.Lease
+		}
+		permit.lease = newLease(sent, time.Duration(row.LeaseLeft), lease, permit.ExpiresAt)
+	}
+	return permit, nil
 }
+
+// leaseMargin is how much longer than the time bound a lease is that the claim does not give.
+const leaseMargin = 30 * time.Second
 
 // giveBack releases a permit that was granted to a caller who has gone, and returns the error for it.
 func (c *Client) giveBack(ctx context.Context, row claimRow, holder string) error {
@@ -189,8 +224,19 @@ func (c *Client) ReleasePermit(ctx context.Context, id int64, holder string) (Re
 	})
 }
 
-// RenewPermit has a permit last for lease from now; with a nil lease, for as long as its claim asked for. A permit that has lapsed cannot be renewed: the result says so, with a nil error.
+// RenewPermit has a permit last for lease from now; with a nil lease, for as long as its claim asked for. It never lasts
+// longer than the endpoint's row allowed when it was claimed, renewals included. A permit that has lapsed cannot be
+// renewed: the result says so, with a nil error.
 func (c *Client) RenewPermit(ctx context.Context, id int64, lease *time.Duration) (RenewResult, error) {
+	r, _, _, err := c.renewPermit(ctx, nil, 0, id, lease)
+	return r, err
+}
+
+// renewPermit also returns how much of the lease was left when the server answered, and when it was asked: zero when
+// it was not.
+func (c *Client) renewPermit(ctx context.Context, source Connections, timeout time.Duration, id int64, lease *time.Duration) (
+	r RenewResult, left time.Duration, sent time.Time, err error,
+) {
 	var args arguments
 	args.add(id)
 	args.optionalDuration("lease", lease)
@@ -198,28 +244,35 @@ func (c *Client) RenewPermit(ctx context.Context, id int64, lease *time.Duration
 		args:    args,
 		begin:   beginWrite,
 		collect: one[renewRow],
+		sent:    &sent,
+		source:  source,
 		sql:     renewPermitSQL,
+		timeout: timeout,
 		verb:    "renew_permit",
 	})
-	return RenewResult{ExpiresAt: time.Time(row.ExpiresAt), Reason: row.Reason, Renewed: row.Renewed}, err
+	r = RenewResult{ExpiresAt: time.Time(row.ExpiresAt), Reason: row.Reason, Renewed: row.Renewed}
+	return r, time.Duration(row.LeaseLeft), sent, err
 }
 
-// Release gives the permit back as [Client.ReleasePermit] does. It works with a context that has ended, so it can be
-// deferred. On a permit that was refused, and on a nil one, it does nothing and asks nobody.
+// Release gives the permit back as [Client.ReleasePermit] does, and ends what [Permit.KeepAlive] began. It works with a
+// context that has ended, so it can be deferred. Should it fail, the permit lapses by itself. On a permit that was refused, and on a nil one, it does nothing and asks nobody.
 func (p *Permit) Release(ctx context.Context) (ReleaseResult, error) {
-	if p == nil || !p.Granted {
+	if p == nil || p.lease == nil {
 		return ReleaseResult{Reason: ReasonUnknown}, nil
 	}
+	p.lease.lose()
 	return p.client.ReleasePermit(ctx, p.ID, p.Holder)
 }
 
-// Renew has the permit last for lease from now, as [Client.RenewPermit] does. A permit that was refused, or is nil, is
-// not renewed, and nobody is asked.
+// Renew has the permit last for lease from now, as [Client.RenewPermit] does; with a nil lease, for as long as the last
+// Renew asked for, or else the claim. It takes its turn with the renewals of [Permit.KeepAlive], which go on with the
+// same lease. A permit that was refused, or is nil, is not renewed, and nobody is asked.
 func (p *Permit) Renew(ctx context.Context, lease *time.Duration) (RenewResult, error) {
-	if p == nil || !p.Granted {
+	if p == nil || p.lease == nil {
 		return RenewResult{Reason: ReasonUnknown}, nil
 	}
-	return p.client.RenewPermit(ctx, p.ID, lease)
+	result, _, err := p.lease.renew(ctx, p.client, nil, 0, p.ID, lease)
+	return result, err
 }
 
 type claimRow struct {
@@ -227,6 +280,7 @@ type claimRow struct {
 	Reason       Reason               `db:"reason"`
 	PermitID     zeronull.Int8        `db:"permit_id"`
 	ExpiresAt    zeronull.Timestamptz `db:"expires_at"`
+	LeaseLeft    interval             `db:"lease_left"`
 	Cap          zeronull.Int8        `db:"cap"`
 	InUse        zeronull.Int8        `db:"in_use"`
 	RetryAfter   interval             `db:"retry_after"`
@@ -242,4 +296,5 @@ type renewRow struct {
 	Renewed   bool                 `db:"renewed"`
 	Reason    Reason               `db:"reason"`
 	ExpiresAt zeronull.Timestamptz `db:"expires_at"`
+	LeaseLeft interval             `db:"lease_left"`
 }

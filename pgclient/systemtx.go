@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,17 +43,22 @@ type statement[T any] struct {
 	begin   string                     // beginWrite or beginRead
 	collect func(pgx.Rows) (T, error)  // reads the whole result
 	name    string                     // the limit or endpoint, for observers
+	repeat  string                     // what a lost reply may leave behind; "" for a call that is not sent again then
+	sent    *time.Time                 // receives the moment before the answered call was sent; nil for none
 	settle  func(answer T) (err error) // looks at an answer before it is handed out; nil for none
+	source  Connections                // nil for the client's
 	sql     string                     // its select list names every column, so that a newer server may add some
+	timeout time.Duration              // 0 for the client's
 	verb    string                     // the SQL function
 }
 
 // run carries out one operation, from the check of its arguments to its report.
 func run[T any](ctx context.Context, c *Client, s statement[T]) (answer T, err error) {
 	start := time.Now()
+	retries := 0
 	err = s.args.err
 	if err == nil {
-		answer, err = systemTx(ctx, c, s)
+		answer, retries, err = persist(ctx, c, s)
 	}
 	if err == nil && s.settle != nil {
 		err = s.settle(answer)
@@ -70,8 +77,67 @@ func run[T any](ctx context.Context, c *Client, s statement[T]) (answer T, err e
 	} else if decision, ok := any(answer).(interface{ refused() bool }); ok && decision.refused() {
 		outcome = OutcomeRefused
 	}
-	c.report(ctx, Observation{Duration: time.Since(start), Err: err, Name: s.name, Operation: s.verb, Outcome: outcome})
+	c.report(ctx, Observation{
+		Duration: time.Since(start), Err: err, Name: s.name, Operation: s.verb, Outcome: outcome, Retries: retries,
+	})
 	return answer, err
+}
+
+// pauses are those before a call is sent again, each give or take half of it. They are short: what was lost is one
+// reply, and whoever waits for the database to come back is better told that it is away.
+var pauses = [...]time.Duration{20 * time.Millisecond, 100 * time.Millisecond}
+
+// persist makes a call, and makes it again, on another connection, as long as nobody knows what became of it: only a
+// call that can be repeated without harm, never after an answer of the server, and not for a caller who has gone.
+func persist[T any](ctx context.Context, c *Client, s statement[T]) (answer T, retries int, err error) {
+	lost := false
+	for {
+		answer, err = systemTx(ctx, c, s)
+		var e *Error
+		if err == nil || s.repeat == "" || !errors.As(err, &e) {
+			return answer, retries, err
+		}
+		// No connection leaves an attempt before it as unknown as it was.
+		again := e.fate == fateLost || lost && e.fate == fateUnsent
+		lost = lost || again
+		if !lost {
+			return answer, retries, err
+		}
+		if again && retries < len(pauses) && pause(ctx, pauses[retries]) {
+			retries++
+			continue
+		}
+		reply := "no reply to 1 attempt"
+		if retries > 0 {
+			reply = fmt.Sprintf("no reply that can be used to %d attempts", retries+1)
+		}
+		unknown := *e
+		unknown.Message = fmt.Sprintf("%s, so %s: %s", reply, s.repeat, e.Message)
+		if ctx.Err() != nil {
+			unknown.wrapped = append(slices.Clone(e.wrapped), contextErrors(ctx)...)
+		}
+		return answer, retries, &unknown
+	}
+}
+
+// pause waits for about d. It is false when ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	timer := time.NewTimer(jitter(d, 0.5))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// jitter is d, up to a share of it more or less, so that those who began together do not go on together.
+func jitter(d time.Duration, share float64) time.Duration {
+	return time.Duration(float64(d) * (1 - share + 2*share*rand.Float64()))
 }
 
 // systemTx runs s in a transaction of its own, on a context that keeps the caller's values (trace ids, tenants,
@@ -82,9 +148,15 @@ func run[T any](ctx context.Context, c *Client, s statement[T]) (answer T, err e
 // prepared. An error among them makes the server skip the rest, and the transaction is rolled back.
 func systemTx[T any](ctx context.Context, c *Client, s statement[T]) (answer T, err error) {
 	ctx = context.WithoutCancel(ctx)
-	end := newBudget(time.Now(), c.timeout)
-
-	conn, err := acquire(ctx, c.source, end)
+	source, timeout := s.source, s.timeout
+	if source == nil {
+		source = c.source
+	}
+	if timeout == 0 {
+		timeout = c.timeout
+	}
+	end := newBudget(time.Now(), timeout)
+	conn, err := acquire(ctx, source, end)
 	if err != nil {
 		return answer, err
 	}
@@ -103,6 +175,9 @@ func systemTx[T any](ctx context.Context, c *Client, s statement[T]) (answer T, 
 
 	callCtx, cancel := context.WithDeadline(ctx, end.call)
 	defer cancel()
+	if s.sent != nil {
+		*s.sent = time.Now()
+	}
 	err = conn.SendBatch(callCtx, &batch).Close()
 	if err == nil {
 		return answer, nil
@@ -110,18 +185,22 @@ func systemTx[T any](ctx context.Context, c *Client, s statement[T]) (answer T, 
 
 	if !pgConn.IsClosed() && pgConn.TxStatus() != 'I' {
 		// On its own context, as the call's may be about to end. Should it fail, the pool discards the connection.
-		rollbackCtx, cancel := context.WithTimeout(ctx, c.timeout/rollbackShare)
+		rollbackCtx, cancel := context.WithTimeout(ctx, timeout/rollbackShare)
 		defer cancel()
 		_, _ = conn.Exec(rollbackCtx, rollback)
 	}
 	var pgErr *pgconn.PgError
 	switch {
 	case errors.As(err, &pgErr):
-		return answer, serverError(pgErr, err)
+		e := serverError(pgErr, err)
+		if pgErr.SeverityUnlocalized == "FATAL" {
+			e.fate = fateLost // the server ends the session, perhaps after the commit: no answer to the call
+		}
+		return answer, e
 	case errors.Is(err, context.DeadlineExceeded):
-		return answer, unavailable(fmt.Sprintf("no answer within %v", c.timeout), err)
+		return answer, unavailable(fmt.Sprintf("no answer within %v", timeout), err).with(fateLost)
 	case pgConn.IsClosed():
-		return answer, unavailable("the connection was lost: "+err.Error(), err)
+		return answer, unavailable("the connection was lost: "+err.Error(), err).with(fateLost)
 	case misread != nil:
 		return answer, &Error{Message: "answer not understood: " + err.Error(), wrapped: []error{ErrVersionMismatch, err}}
 	}
@@ -180,11 +259,11 @@ func acquire(ctx context.Context, source Connections, end budget) (*pgxpool.Conn
 			wrapped: []error{err},
 		}
 	case errors.As(err, &pgErr):
-		return nil, serverError(pgErr, err)
+		return nil, serverError(pgErr, err).with(fateUnsent)
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, unavailable("no connection became free, or could be made, within the time-out", err)
+		return nil, unavailable("no connection became free, or could be made, within the time-out", err).with(fateUnsent)
 	}
-	return nil, unavailable("no connection: "+err.Error(), err)
+	return nil, unavailable("no connection: "+err.Error(), err).with(fateUnsent)
 }
 
 // one reads a result of exactly one row with the columns of T.

@@ -241,10 +241,12 @@ func TestLimitSetSaysTheWorstBurst(t *testing.T) {
 func TestEndpointSet(t *testing.T) {
 	t.Parallel()
 	b := setup(true)
-	b.client.endpoints = []pgclient.EndpointRow{{Endpoint: "export", HolderCap: pgclient.N(2), EndpointCap: pgclient.N(8), Mode: "enforce", OnOutage: "allow"}}
+	b.client.endpoints = []pgclient.EndpointRow{{
+		Endpoint: "export", HolderCap: pgclient.N(2), EndpointCap: pgclient.N(8), Longest: pgclient.D(time.Minute), Mode: "enforce", OnOutage: "allow",
+	}}
 	b.want(t, b.run("endpoint", "set", "export", "--endpoint-cap", "none", "--time-bound", "30s"), exitOK,
-		"Changed endpoint export to 2 a holder, 30s (was 2 a holder, 8 in all).\n", "")
-	b.done(t, `set_endpoint {"Endpoint":"export","EndpointCap":null,"HolderCap":2,"Mode":"enforce","OnOutage":"allow","OutsideInstallation":true,"RowCap":null,"TimeBound":30000000000,"Tenant":""}`)
+		"Changed endpoint export to 2 a holder, 30s, held 1m at the longest (was 2 a holder, 8 in all, held 1m at the longest).\n", "")
+	b.done(t, `set_endpoint {"Endpoint":"export","EndpointCap":null,"HolderCap":2,"Longest":60000000000,"Mode":"enforce","OnOutage":"allow","OutsideInstallation":true,"RowCap":null,"TimeBound":30000000000,"Tenant":""}`)
 }
 
 func TestEndpointSetOfANewOne(t *testing.T) {

@@ -21,6 +21,7 @@ var endpointView = view[pgclient.EndpointRow]{
 		{name: "holder_cap", value: func(r pgclient.EndpointRow) any { return r.HolderCap }},
 		{name: "endpoint_cap", value: func(r pgclient.EndpointRow) any { return r.EndpointCap }},
 		{name: "time_bound", value: func(r pgclient.EndpointRow) any { return r.TimeBound }},
+		{name: "longest", value: func(r pgclient.EndpointRow) any { return r.Longest }},
 		{name: "row_cap", value: func(r pgclient.EndpointRow) any { return r.RowCap }},
 		{name: "in_installation", value: func(r pgclient.EndpointRow) any { return r.InInstallation }, show: wide},
 		{name: "mode", value: func(r pgclient.EndpointRow) any { return string(r.Mode) }},
@@ -199,6 +200,7 @@ type endpointSetOptions struct {
 	Format         string
 	HolderCap      change[int64]
 	InInstallation *bool
+	Longest        change[time.Duration]
 	Mode           string // "" for the words: as it is
 	OnOutage       string
 	RowCap         change[int64]
@@ -223,6 +225,7 @@ var endpointSetView = view[endpointSet]{
 		{name: "holder_cap", value: func(r endpointSet) any { return r.endpoint.HolderCap }},
 		{name: "endpoint_cap", value: func(r endpointSet) any { return r.endpoint.EndpointCap }},
 		{name: "time_bound", value: func(r endpointSet) any { return r.endpoint.TimeBound }},
+		{name: "longest", value: func(r endpointSet) any { return r.endpoint.Longest }},
 		{name: "row_cap", value: func(r endpointSet) any { return r.endpoint.RowCap }},
 		{name: "in_installation", value: func(r endpointSet) any { return !r.endpoint.OutsideInstallation }},
 		{name: "mode", value: func(r endpointSet) any { return string(r.endpoint.Mode) }},
@@ -233,7 +236,7 @@ var endpointSetView = view[endpointSet]{
 	name: func(r endpointSet) string { return printable(r.endpoint.Endpoint) },
 	sentence: func(r endpointSet) string {
 		what := fmt.Sprintf("endpoint %s%s", printable(r.endpoint.Endpoint), ofTenant(r.endpoint.Tenant))
-		is := caps(r.endpoint.HolderCap, r.endpoint.EndpointCap, r.endpoint.TimeBound, r.endpoint.RowCap)
+		is := caps(r.endpoint.HolderCap, r.endpoint.EndpointCap, r.endpoint.TimeBound, r.endpoint.Longest, r.endpoint.RowCap)
 		var text string
 		switch {
 		case r.same:
@@ -248,14 +251,14 @@ var endpointSetView = view[endpointSet]{
 			text = "Changed " + what + " to " + is
 		}
 		if r.before != nil {
-			text += " (was " + caps(r.before.HolderCap, r.before.EndpointCap, r.before.TimeBound, r.before.RowCap) + ")"
+			text += " (was " + caps(r.before.HolderCap, r.before.EndpointCap, r.before.TimeBound, r.before.Longest, r.before.RowCap) + ")"
 		}
 		return text + "."
 	},
 }
 
-// caps is "2 a holder, 8 in all, 30s, 10000 rows", with what there is.
-func caps(holder, endpoint *int64, bound *time.Duration, rows *int64) string {
+// caps is "2 a holder, 8 in all, 30s, held 10m at the longest, 10000 rows", with what there is.
+func caps(holder, endpoint *int64, bound, longest *time.Duration, rows *int64) string {
 	var parts []string
 	if holder != nil {
 		parts = append(parts, strconv.FormatInt(*holder, 10)+" a holder")
@@ -265,6 +268,9 @@ func caps(holder, endpoint *int64, bound *time.Duration, rows *int64) string {
 	}
 	if bound != nil {
 		parts = append(parts, formatDuration(*bound))
+	}
+	if longest != nil {
+		parts = append(parts, "held "+formatDuration(*longest)+" at the longest")
 	}
 	if rows != nil {
 		parts = append(parts, strconv.FormatInt(*rows, 10)+" rows")
@@ -307,6 +313,7 @@ A cap of 0 is closed: every claim is refused. Permits in use stay in use when a 
 	numberOrNoneVar(flags, &o.HolderCap, "holder-cap", "permits in use by each holder")
 	numberOrNoneVar(flags, &o.EndpointCap, "endpoint-cap", "permits in use over all holders")
 	durationOrNoneVar(flags, &o.TimeBound, "time-bound", "how long the work may take; a lease is 30s more")
+	durationOrNoneVar(flags, &o.Longest, "longest", "how long a permit may be held, renewals included")
 	numberOrNoneVar(flags, &o.RowCap, "row-cap", "how many rows the work may produce")
 	flags.BoolVar(&inInstallation, "in-installation", true, "its permits count in the cap of the installation")
 	flags.StringVar(&o.Mode, "mode", "", modeHelp+" (default enforce)")
@@ -329,13 +336,15 @@ func endpointSetRun(ctx context.Context, o *endpointSetOptions) error {
 	}
 	set := pgclient.SetEndpointParams{Endpoint: o.Endpoint, Tenant: o.Tenant, Mode: pgclient.ModeEnforce, OnOutage: pgclient.OnOutageAllow}
 	if before != nil {
-		set.HolderCap, set.EndpointCap, set.TimeBound, set.RowCap = before.HolderCap, before.EndpointCap, before.TimeBound, before.RowCap
+		set.HolderCap, set.EndpointCap, set.RowCap = before.HolderCap, before.EndpointCap, before.RowCap
+		set.TimeBound, set.Longest = before.TimeBound, before.Longest
 		set.OutsideInstallation, set.Mode, set.OnOutage = !before.InInstallation, before.Mode, before.OnOutage
 	}
 	was := set
 	set.HolderCap = o.HolderCap.or(set.HolderCap)
 	set.EndpointCap = o.EndpointCap.or(set.EndpointCap)
 	set.TimeBound = o.TimeBound.or(set.TimeBound)
+	set.Longest = o.Longest.or(set.Longest)
 	set.RowCap = o.RowCap.or(set.RowCap)
 	if o.InInstallation != nil {
 		set.OutsideInstallation = !*o.InInstallation
@@ -413,7 +422,7 @@ func endpointDropRun(ctx context.Context, o *dropOptions, v view[dropped]) error
 	if row == nil {
 		return noEndpoint(ctx, client, o.Name, o.Tenant)
 	}
-	what := fmt.Sprintf("endpoint %s%s, %s", printable(o.Name), ofTenant(o.Tenant), caps(row.HolderCap, row.EndpointCap, row.TimeBound, row.RowCap))
+	what := fmt.Sprintf("endpoint %s%s, %s", printable(o.Name), ofTenant(o.Tenant), caps(row.HolderCap, row.EndpointCap, row.TimeBound, row.Longest, row.RowCap))
 	if o.DryRun {
 		fmt.Fprintf(o.IO.Out, "Would drop %s.\n", what)
 		return nil

@@ -226,6 +226,8 @@ func TestParseEndpoint(t *testing.T) {
 			Endpoint: "export", HolderCap: change[int64]{true, pgclient.N(2)}, EndpointCap: change[int64]{given: true},
 			TimeBound: change[time.Duration]{true, &bound}, InInstallation: &no,
 		}},
+		{args: "export --longest 30s", want: endpointSetOptions{Endpoint: "export", Longest: change[time.Duration]{true, &bound}}},
+		{args: "export --longest none", want: endpointSetOptions{Endpoint: "export", Longest: change[time.Duration]{given: true}}},
 		{args: "export --row-cap many", err: "from 0 on"},
 		{args: "export --time-bound soon", err: "numbers with units"},
 	} {
