@@ -549,3 +549,81 @@ func TestListPermitsByTime(t *testing.T) {
 		}
 	}
 }
+
+// TestReleaseHolderCountsItsOwn: a permit that its holder gives back while the release waits for it is
+// not counted, and one that lapsed and is being claimed by somebody else is neither waited for nor
+// touched.
+func TestReleaseHolderCountsItsOwn(t *testing.T) {
+	t.Parallel()
+	for _, caps := range []string{"null, 3", "3, 3, 3"} {
+		t.Run(caps, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.New(t)
+			app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+			var ids []int64
+			for range 3 {
+				ids = append(ids, *wantGrant(t, app, "'e', 'h', "+caps+", lease => '1 hour'").ID)
+			}
+			mustExec(t, app, "begin")
+			wantReason(t, app, fmt.Sprintf("release_permit(%d)", ids[1]), "released")
+			got := make(chan int64)
+			go func() {
+				var n int64
+				if err := operator.QueryRow(t.Context(), "select pglimit.release_holder('e', 'h', 'w')").Scan(&n); err != nil {
+					t.Error(err)
+				}
+				got <- n
+			}()
+			waitForLock(t, db, operator.PgConn().PID())
+			mustExec(t, app, "commit")
+			if n := <-got; n != 2 {
+				t.Errorf("%d released, want 2", n)
+			}
+			wantJSON(t, "released", changes(t, operator, "")[0].Before, fmt.Sprintf(`{"holder": "h", "permits": 2, "permit_ids": [%d, %d]}`, ids[0], ids[2]))
+
+			for i := range 3 {
+				ids[i] = *wantGrant(t, app, "'e', 'h', "+caps+", lease => '1 hour'").ID
+			}
+			mustExec(t, db.System(), fmt.Sprintf("update pglimit.permits set expires_at = clock_timestamp() where permit_id = %d", ids[0]))
+			mustExec(t, app, "begin")
+			other := *wantGrant(t, app, "'e', 'other', "+caps+", lease => '1 hour'").ID
+			if n := mustScan[int64](t, operator, "select pglimit.release_holder('e', 'h', 'w')"); n != 2 {
+				t.Errorf("beside a claim: %d released, want 2", n)
+			}
+			mustExec(t, app, "commit")
+			wantReason(t, app, fmt.Sprintf("renew_permit(%d)", other), "renewed")
+			if n := mustScan[int](t, operator, "select count(*) from pglimit.list_permits()"); n != 1 {
+				t.Errorf("%d live, want 1", n)
+			}
+
+			// a lane that has a new permit of the same holder when the lock is had; meanwhile another
+			// release, of another holder, has to wait, or the two could wait in a circle
+			second := db.Conn("pglimit_operator")
+			mustExec(t, operator, "select pglimit.release_holder('e', 'other', 'w')")
+			for i := range 3 {
+				ids[i] = *wantGrant(t, app, "'e', 'h', "+caps+", lease => '1 hour'").ID
+			}
+			mustExec(t, app, "set pglimit.in_transaction = 'allow'; begin")
+			wantReason(t, app, fmt.Sprintf("release_permit(%d)", ids[0]), "released")
+			fresh := *wantGrant(t, app, "'e', 'h', "+caps+", lease => '1 hour'").ID
+			others := make(chan int64)
+			release := func(conn *pgx.Conn, holder string, got chan int64) {
+				go func() {
+					var n int64
+					if err := conn.QueryRow(t.Context(), "select pglimit.release_holder('e', $1, 'w')", holder).Scan(&n); err != nil {
+						t.Error(err)
+					}
+					got <- n
+				}()
+				waitForLock(t, db, conn.PgConn().PID())
+			}
+			release(operator, "h", got)
+			release(second, "other", others)
+			mustExec(t, app, "commit")
+			if n, m := <-got, <-others; n != 2 || m != 0 {
+				t.Errorf("%d and %d released, want 2 and 0", n, m)
+			}
+			wantReason(t, app, fmt.Sprintf("renew_permit(%d)", fresh), "renewed")
+		})
+	}
+}

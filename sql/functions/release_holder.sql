@@ -1,13 +1,18 @@
 -- Releases all permits of a holder at an endpoint that are live when it looks, all or none, and
 -- records it once, with who did it, why and which they were. What the holder claims meanwhile stays
--- his. Writes: permits, and when it released any limit_versions and changes.
--- Locks: the rows of one permit after the other, by ascending permit_id, each by _lock_permit: the
--- head row, for which it waits, then the others without waiting. So from the second permit on it
--- waits for a row while it holds rows, as nothing else here does. Nobody can wait for it in turn:
---   * a claim never waits for a row of permits, only for creation locks, which this never takes. It
---     passes over rows locked here, and counts them as in use until the commit;
---   * a renewal or release waits for the head of its own permit while it holds nothing;
---   * another of these goes by ascending permit_id, too.
+-- his. Writes: permits, creation_locks, and when it released any limit_versions and changes.
+-- Locks: a row of creation_locks, so that there is one of these at a time; then the rows of one
+-- permit after the other, by ascending permit_id, each by _lock_permit: the head row, for which it
+-- waits, then the others without waiting. So from the second permit on it waits for a row while it
+-- holds rows, as nothing else here does. Whom it waits for does not wait for it in turn:
+--   * a claim never waits for a row of permits, only for creation locks, which are others than
+--     this one. It passes over rows locked here, and counts them as in use until the commit;
+--   * a renewal or a release of one permit waits for its head while it holds nothing, and then
+--     looks whether the others are free. What is locked here by mistake (a lane that got a new
+--     holder before the lock was had) is of a permit younger than all looked for here: nobody who
+--     holds rows of that one is waited for;
+--   * two of these would wait in a circle over such a lane, though both go by ascending permit_id:
+--     hence one at a time.
 -- Left are a claim that holds the head waited for here (it lapsed between the look and the lock, or
 -- the claim lost a race for it) and looks for a slot that lapsed while it was locked here, and
 -- callers with several calls in one transaction. A look is no wait that the server sees; it ends
@@ -52,6 +57,7 @@ begin
     perform pglimit._check_names(
         'endpoint', release_holder.endpoint, 'holder', release_holder.holder, v_tenant);
     perform pglimit._check_why(release_holder.why);
+    perform pglimit._lock_creation(5, 'release_holder');
     v_for := v_tenant || e'\x1f' || release_holder.endpoint || e'\x1f' || release_holder.holder;
     select array_agg(p.permit_id order by p.permit_id)
     into v_found
