@@ -18,8 +18,9 @@ import (
 type Status struct {
 	CodeHash      string // of the installed functions, policies and grants; "" when there are none
 	CodeVersion   string
-	Installed     bool // whether there is anything of pglimit in the database
-	SchemaVersion int  // the number of the last migration
+	ForeignOwner  string // who owns a schema pglimit that is something else, where Up would fail; else ""
+	Installed     bool   // whether there is anything of pglimit in the database
+	SchemaVersion int    // the number of the last migration
 
 	// Drift lists what differs from what the installer left behind, because somebody changed the
 	// schema by hand: "function pglimit.hit(…) differs", "… is missing", "… is not part of pglimit".
@@ -74,6 +75,7 @@ func check(ctx context.Context, conn *pgx.Conn, load func() (*source, error)) (S
 	}
 	switch {
 	case !s.Installed:
+		s.ForeignOwner = st.foreignOwner
 	case st.seal.CodeHash == "":
 		s.DriftUnknown = "an installation was begun and not finished"
 	case st.seal.Format != sealFormat:
@@ -94,6 +96,7 @@ func check(ctx context.Context, conn *pgx.Conn, load func() (*source, error)) (S
 // state is what one look at the catalogs tells.
 type state struct {
 	extension    bool
+	foreignOwner string
 	missingRoles bool
 	seal         seal
 	server       int // major version
@@ -117,6 +120,8 @@ select
     pg_catalog.current_setting('server_version_num')::int / 10000,
     pg_catalog.pg_is_in_recovery(),
     exists (select from pg_catalog.pg_extension e where e.extname = 'pglimit'),
+    coalesce((select pg_catalog.pg_get_userbyid(n.nspowner)::text from pg_catalog.pg_namespace n
+        where n.nspname = 'pglimit' and pg_catalog.pg_get_userbyid(n.nspowner) <> 'pglimit_system'), ''),
     (select pg_catalog.count(*) < 4 from pg_catalog.pg_roles r where r.rolname in
         ('pglimit_system', 'pglimit_app', 'pglimit_operator', 'pglimit_monitor')),
     t.oid is not null,
@@ -138,7 +143,7 @@ type querier interface {
 func look(ctx context.Context, db querier) (state, error) {
 	var st state
 	var comment string
-	err := db.QueryRow(ctx, lookSQL).Scan(&st.server, &st.standby, &st.extension, &st.missingRoles,
+	err := db.QueryRow(ctx, lookSQL).Scan(&st.server, &st.standby, &st.extension, &st.foreignOwner, &st.missingRoles,
 		&st.versionTable, &comment)
 	if err != nil {
 		return st, fmt.Errorf("migrations: reading what is installed: %w", err)

@@ -180,6 +180,9 @@ func hintOf(pgErr *pgconn.PgError) string {
 	case "26000", "42P05": // a prepared statement that is not there, or is there already
 		return "a pooler between client and server gives each transaction another server connection: " +
 			"use default_query_exec_mode=exec or cache_describe, or a PgBouncer with max_prepared_statements"
+	case "42501":
+		return "grant the login a role of pglimit: pglimit_app to a service, pglimit_operator to who changes limits, " +
+			"pglimit_monitor to who only looks"
 	case "3F000", "42883", "42P01":
 		return "install pglimit in this database, or bring it up to date: limitctl schema up"
 	}

@@ -109,6 +109,7 @@ func TestPermanentFaults(t *testing.T) {
 		nobody := must(pgclient.New(db.Pool("")))(t)
 		_, err := nobody.Hit(t.Context(), hit)
 		want(t, "kinds of a hit", kindsOf(err), pgclient.ErrPermission.Error())
+		want(t, "the hint names the role", strings.Contains(err.Error(), "hint: grant the login a role of pglimit: pglimit_app"), true)
 		_, err = db.app.SetLimit(t.Context(), pgclient.SetLimitParams{Limit: "api", MaxHits: 1, Per: time.Hour})
 		want(t, "kinds of a set limit", kindsOf(err), pgclient.ErrPermission.Error())
 		_, err = db.operator.ClaimPermit(t.Context(), pgclient.ClaimPermitParams{Endpoint: "e", Holder: "h", HolderCap: pgclient.N(1), Lease: pgclient.D(time.Hour)})

@@ -100,3 +100,18 @@ func TestRetryAfter(t *testing.T) {
 	mustExec(t, db.System(), fmt.Sprintf("update pglimit.counters set window_start = window_start - interval '%d ms', reset_at = reset_at - interval '%[1]d ms'", seconds.Milliseconds()))
 	wantHit(t, app, "hit('l', 's', 1, '1 hour')", "allowed", 0)
 }
+
+// TestOldStrings: a session that reads backslashes in strings as escapes gets the same answers.
+func TestOldStrings(t *testing.T) {
+	t.Parallel()
+	app := dbtest.New(t).Conn("pglimit_app")
+	mustExec(t, app, "set standard_conforming_strings = off")
+	for _, lease := range []string{"1 hour", "40 days"} {
+		id := *wantGrant(t, app, fmt.Sprintf("'e', 'h', 1, lease => '%s'", lease)).ID
+		wantReason(t, app, fmt.Sprintf("renew_permit(%d, '%s')", id, lease), "renewed")
+		wantReason(t, app, fmt.Sprintf("release_permit(%d)", id), "released")
+		wantHit(t, app, fmt.Sprintf("hit('%s', 's', 3, '%s')", lease, lease), "allowed", 2)
+		wantHit(t, app, fmt.Sprintf("hit('%s', 's', 3, '%s')", lease, lease), "allowed", 1)
+		wantHit(t, app, fmt.Sprintf("peek('%s', 's', 3, '%s')", lease, lease), "allowed", 1)
+	}
+}

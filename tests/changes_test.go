@@ -269,7 +269,10 @@ func TestNoKeyLivesForEver(t *testing.T) {
 	conns := appConns(t, db, 8)
 	together(t, conns, func(i int, conn *pgx.Conn) {
 		for time.Now().Before(end) {
-			mustExec(t, conn, fmt.Sprintf("select pglimit.hit('l', 's%d', 3, '%d milliseconds')", i%2, 1+i))
+			if _, err := conn.Exec(t.Context(), fmt.Sprintf("select pglimit.hit('l', 's%d', 3, '%d milliseconds')", i%2, 1+i)); err != nil {
+				t.Error(err)
+				return
+			}
 		}
 	})
 	if n := mustScan[int](t, db.System(), `select count(*) from pglimit.counters c

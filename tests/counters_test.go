@@ -248,14 +248,14 @@ func TestInTransaction(t *testing.T) {
 	for _, call := range []string{
 		"hit('l', 's', 9, '1 hour')", "forget('l', 's')", "claim_permit('e', 'h', 9, lease => '1 min')", "renew_permit(1)", "release_permit(1)",
 	} {
-		for _, c := range []struct{ setting, state string }{{"", ""}, {"allow", ""}, {"error", "PGL03"}} {
+		for _, c := range []struct{ setting, state string }{{"", ""}, {"warn", ""}, {"allow", ""}, {"error", "PGL03"}, {"eror", "PGL01"}} {
 			notices = nil
 			mustExec(t, app, fmt.Sprintf("begin; set local pglimit.in_transaction = '%s'; select pg_current_xact_id()", c.setting))
 			_, err := app.Exec(t.Context(), "select pglimit."+call)
 			if sqlState(err) != c.state {
 				t.Errorf("%s with %q: %v", call, c.setting, err)
 			}
-			if warned := len(notices) > 0; warned != (c.setting == "") || warned && (notices[0].Severity != "WARNING" || notices[0].Hint == "") {
+			if warned := len(notices) > 0; warned != (c.setting == "" || c.setting == "warn") || warned && (notices[0].Severity != "WARNING" || notices[0].Hint == "") {
 				t.Errorf("%s with %q: notices %v", call, c.setting, notices)
 			}
 			mustExec(t, app, "rollback")
@@ -281,7 +281,7 @@ func TestBadInputOnOpenWindow(t *testing.T) {
 	mustHit(t, app, "hit('b', e'c\\x1fs', 1, '1 hour', tenant => 'a')")
 	for _, args := range []string{
 		"'l', 's', 9, '0'", "'l', 's', 9, '-1 s'", "'l', 's', 9, '1 month'", "'l', 's', 9, '1 month -30 days'", "'l', 's', 9, '36526 days'",
-		"'l', 's', 9, '31 days 1 month'", "'l', 's', -1, '1 s'", "'l', 's', 9, '1 s', -1", "'l', 's', 9, '1 s', null",
+		"'l', 's', 9, '31 days 1 month'", "'l', 's', -1, '1 s'", "'l', 's', '-9223372036854775808', '1 s'", "'l', 's', 9, '1 s', -1", "'l', 's', 9, '1 s', null",
 		"'l', 's', 9, '1 s', algorithm => 'nonsense'", "'l', 's', 9, '1 s', burst => 3",
 		"'full', 's', 1, '0'", "'full', 's', 1, '1 month'", "'full', 's', -1, '1 s'", "'full', 's', 1, '1 s', -1",
 		"'row', 's', per => '1 month'", "'row', 's', per => '0'", "'row', 's', -1",

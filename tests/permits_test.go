@@ -175,6 +175,37 @@ func TestWeight(t *testing.T) {
 	wantGrant(t, app, "'e', 'h', 5, lease => '1 hour', weight => 3")
 }
 
+// TestHugeCaps: a cap may be as large as a bigint.
+func TestHugeCaps(t *testing.T) {
+	t.Parallel()
+	app := dbtest.New(t).Conn("pglimit_app")
+	for _, huge := range []string{"2147483647", "2147483648", "9223372036854775807"} {
+		for range 3 {
+			wantGrant(t, app, fmt.Sprintf("'e%s', 'h', %s, lease => '1 hour'", huge, huge))
+			wantGrant(t, app, fmt.Sprintf("'e%s', 'h', %s, %s, %s, lease => '1 hour', weight => 2", huge, huge, huge, huge))
+		}
+	}
+}
+
+// TestReleasedIsUnknown: also when another has the slot of its first pool by now.
+func TestReleasedIsUnknown(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app := db.Conn("pglimit_app")
+	id := *wantGrant(t, app, "'e', 'h', 1, 1, lease => '1 hour'").ID
+	wantReason(t, app, fmt.Sprintf("release_permit(%d)", id), "released")
+	wantGrant(t, app, "'e', 'h', 1, lease => '1 hour'")
+	wantReason(t, app, fmt.Sprintf("release_permit(%d)", id), "unknown")
+	wantReason(t, app, fmt.Sprintf("renew_permit(%d)", id), "unknown")
+
+	// One that lapsed has lapsed, whoever asks.
+	id = *wantGrant(t, app, "'f', 'h', 1, 1, lease => '1 hour'").ID
+	mustExec(t, db.System(), fmt.Sprintf("update pglimit.permits set expires_at = clock_timestamp() where permit_id = %d", id))
+	wantReason(t, app, fmt.Sprintf("release_permit(%d)", id), "lapsed")
+	wantGrant(t, app, "'f', 'h', 1, lease => '1 hour'")
+	wantReason(t, app, fmt.Sprintf("release_permit(%d)", id), "lapsed")
+}
+
 // TestClaimRetryAfter: the end of the lease that makes the room, not of just any.
 func TestClaimRetryAfter(t *testing.T) {
 	t.Parallel()

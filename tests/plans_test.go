@@ -2,6 +2,7 @@ package tests
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,10 +52,20 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		}
 		id := mustScan[int64](t, conn, "select c.permit_id from pglimit.claim_permit('e', 'h', holder_cap => 4, "+
 			"endpoint_cap => 8, installation_cap => 9, lease => '1 hour') c")
+		// the ways of one pool, of a lane with dead turns to visit and of several slots
+		mustExec(t, db.System(), `update pglimit.permits set changes = 8 where pool = e'\x1fone\x1f'`)
+		for _, args := range []string{"endpoint_cap => 32", "endpoint_cap => 32", "endpoint_cap => 32, request_id => 'r'", "holder_cap => 40, weight => 2"} {
+			mustExec(t, conn, "select pglimit.release_permit(c.permit_id) from pglimit.claim_permit('one', 'h', lease => '1 hour', "+args+") c")
+		}
 		mustExec(t, conn, fmt.Sprintf("select from pglimit.renew_permit(%d)", id))
 		mustExec(t, conn, fmt.Sprintf("select from pglimit.release_permit(%d)", id))
 		if len(plans) < len(calls) {
 			t.Fatalf("%s: only %d plans seen", state, len(plans))
+		}
+		if byCtid := slices.ContainsFunc(plans, func(plan string) bool {
+			return strings.Contains(plan, "row_count = 1") && strings.Contains(plan, "Tid Scan on permits")
+		}); !byCtid {
+			t.Errorf("%s: no claim of one pool goes by ctid", state)
 		}
 		for _, plan := range plans {
 			onState := strings.Contains(plan, "on permits") || strings.Contains(plan, "on counters")

@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,11 +18,11 @@ import (
 	"github.com/pglimit/pglimit/tests/dbtest"
 )
 
-// readmeLogins are the logins that the README's prompts name, by role.
+// readmeLogins are the logins that the README's prompts name, by role. Its admin is a login of the
+// test's own, for the tests' installer also owns the database and may do more.
 var readmeLogins = map[string]string{
-	"admin": dbtest.Installer,
-	"ops":   "pglimit_operator",
-	"shop":  "pglimit_app",
+	"ops":  "pglimit_operator",
+	"shop": "pglimit_app",
 }
 
 // readmeStable are the columns whose values do not depend on the clock or the server.
@@ -97,12 +98,15 @@ func (s *readmeRun) conn(login, session string) *pgx.Conn {
 		return conn
 	}
 	role, ok := readmeLogins[login]
-	if !ok {
+	if !ok && login != "admin" {
 		s.t.Fatalf("the README's login %q is none of this test's", login)
 	}
 	config, err := pgx.ParseConfig(s.db.URL(role))
 	if err != nil {
 		s.t.Fatal(err)
+	}
+	if login == "admin" {
+		config.User = s.admin()
 	}
 	config.RuntimeParams["search_path"] = "public"
 	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
@@ -115,6 +119,30 @@ func (s *readmeRun) conn(login, session string) *pgx.Conn {
 	s.t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	s.conns[key] = conn
 	return conn
+}
+
+// admin makes a login with exactly the rights that the README tells somebody to give it.
+func (s *readmeRun) admin() string {
+	s.t.Helper()
+	login := s.db.Name + "_admin"
+	config, err := pgx.ParseConfig(s.db.URL(""))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	mustExec(s.t, s.db.Super(), fmt.Sprintf(`create role %s login createrole password '%s'; grant create on database %s to %[1]s`,
+		login, config.Password, s.db.Name))
+	s.t.Cleanup(func() {
+		super, err := pgx.Connect(context.Background(), s.db.SuperURL())
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		defer super.Close(context.Background())
+		if _, err := super.Exec(context.Background(), fmt.Sprintf("drop owned by %s cascade; drop role %[1]s", login)); err != nil {
+			s.t.Error(err)
+		}
+	})
+	return login
 }
 
 // run runs one statement and compares the answer with what the README shows.

@@ -5,8 +5,8 @@
 -- first lane is locked, so that a refusal writes nothing unless it lost a race. The number is drawn
 -- after every lane is locked, so it grows with each hand-over of a lane; the update that draws it
 -- gives all lanes their new turn, which sorts after every dead one. Correct without purge: a lane
--- is free as soon as its lease has ended. With a request_id a live permit of the same request is the
--- answer, whatever else the call asks for; the creation lock of the request is the first lock.
+-- is free as soon as its lease has ended. With a request_id a live permit of the same request is
+-- the answer, whatever else the call asks for; the creation lock of the request is the first lock.
 create or replace function pglimit.claim_permit(
     endpoint text,
     holder text,
@@ -78,7 +78,7 @@ begin
         and current_setting('transaction_read_only') = 'off'
         and pg_current_xact_id_if_assigned() is null
         and v_for collate "C"
-            ~ '^[^[:cntrl:]]*\x1f[!-~][ -~]*\x1f[^[:space:][:cntrl:]][^\x1f]*$'
+            ~ e'^[^[:cntrl:]]*\x1f[!-~][ -~]*\x1f[^[:space:][:cntrl:]][^\x1f]*$'
         and octet_length(v_for) <= 1026
         and claim_permit.weight = 1
         and claim_permit.note is null
@@ -129,7 +129,7 @@ begin
     -- days would follow the time zone of the session: the last 8 bytes of the binary form are days
     -- and months
     if (
-        v_lease < '1 day' and substr(interval_send(v_lease), 9) = '\x0000000000000000'
+        v_lease < '1 day' and substr(interval_send(v_lease), 9) = e'\\x0000000000000000'
     ) is not true then
         if v_lease is null then
             perform pglimit._no_lease(claim_permit.endpoint);

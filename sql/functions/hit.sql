@@ -8,8 +8,9 @@
 -- transaction PL/pgSQL makes each expression ready anew, about 2,600 instructions an operator or
 -- function: so there are few, and none twice.
 -- The update goes by ctid, which saves an index descent; the key beside it makes sure that the row
--- is still of this subject, and of one key no more than one row is visible. Its instant is taken
--- anew after a wait for the lock.
+-- is still of this subject, and of one key no more than one row is visible. Where somebody else
+-- updated the row meanwhile it finds nothing, for on recent minor releases a row is looked for at
+-- its ctid alone; then, and when the window has ended during the wait, the loop below decides.
 -- Does not wait for purge: a count whose window has ended is nothing.
 create or replace function pglimit.hit(
     limit_name text,
@@ -119,7 +120,7 @@ begin
     end if;
 
     -- no limit 1: INTO takes the first row and stops, a Limit node would only cost
-    select c.ctid, hit.max_hits - c.used, c.reset_at
+    select c.ctid, greatest(hit.max_hits, -1) - c.used, c.reset_at
     into v_ctid, v_left, v_reset
     from pglimit.counters c
     where c.key = v_key

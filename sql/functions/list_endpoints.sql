@@ -24,8 +24,8 @@ begin
     return query
     select
         e.tenant::text, e.endpoint::text, e.holder_cap, e.endpoint_cap, e.time_bound, e.longest,
-        e.row_cap, e.in_installation, e.mode, e.on_outage, e.limit_version, e.updated_at, e.updated_by,
-        e.tenant || e'\x1f' || e.endpoint
+        e.row_cap, e.in_installation, e.mode, e.on_outage, e.limit_version, e.updated_at,
+        e.updated_by, e.tenant || e'\x1f' || e.endpoint
     from pglimit.endpoints e
     where (
             after is null

@@ -1,10 +1,11 @@
 -- Removes pools and counters that nobody came back to: as a whole, and only when all of a pool, or
 -- the window of a counter, has been over for installation.purge_after. Removing single lanes or
 -- hot keys would bring dead rows that a held snapshot pins back into the scans of claim and hit.
--- Writes: permits, counters, purge_progress. Locks: the progress row (one purge at a time), then
--- rows without waiting for them: a claim or hit that is in the way is passed over. Reads at most
--- 1,000 blocks of each table a call, from where the last call stopped, so a call with nothing to
--- do is cheap however large the tables are. No index on the expiry: each renewal would pay.
+-- Writes: permits, counters, purge_progress. Locks: the progress row (one purge at a time), then,
+-- without waiting, a pool's creation lock and its rows, and counters: a claim or hit that is in the
+-- way is passed over. Reads at most 1,000 blocks of each table a call, for about 100 ms at most, as
+-- it keeps its locks to the end; from where the last call stopped, so a call with nothing to do is
+-- cheap however large the tables are. No index on the expiry: each renewal would pay.
 create or replace function pglimit.purge(batch bigint default 1000)
 returns pglimit.purge_row
 language plpgsql
@@ -34,6 +35,9 @@ declare
     v_counters bigint := 0;
     v_removed bigint;
     v_pool text;
+    v_kind integer;
+    v_locked bigint;
+    v_deadline timestamptz;
 begin
     if pg_is_in_recovery() then
         raise notice 'this is a standby: nothing to purge here';
@@ -65,11 +69,12 @@ begin
     v_cutoff_turn := (date_part('epoch', v_cutoff) * 1000000)::bigint;
 
     -- pools with a row in the next blocks, each removed as a whole or not at all
+    v_deadline := clock_timestamp() + interval '100 ms';
     v_blocks := pg_relation_size('pglimit.permits') / current_setting('block_size')::bigint;
     select g.permits_block into v_block from pglimit.purge_progress g where g.singleton;
     v_block := case when v_block < v_blocks then v_block else 0 end;
     v_stop := least(v_block + 1000, v_blocks);
-    while v_block < v_stop and v_permits < purge.batch loop
+    while v_block < v_stop and v_permits < purge.batch and clock_timestamp() < v_deadline loop
         for v_pool in
             select distinct p.pool
             from pglimit.permits p
@@ -78,17 +83,31 @@ begin
                 and p.expires_at < v_cutoff
                 and p.turn < v_cutoff_turn
         loop
-            with locked as materialized (
-                select p.ctid as tid
+            -- no lanes are made meanwhile: a claim that finds these locked would make those above
+            -- them, which would stay alone. Where there are lanes, the creation lock has its row.
+            v_kind := case
+                when v_pool = e'\x1f\x1f' then 3
+                when right(v_pool, 1) = e'\x1f' then 2
+                else 1
+            end;
+            perform
+            from pglimit.creation_locks l
+            where l.lock_number = v_kind * 16384 + (hashtextextended(v_pool, 0) & 16383)::integer
+            for update skip locked;
+            continue when not found;
+            -- two statements: a row that changed between the snapshot and the lock is locked in
+            -- its new version, which a delete by the same snapshot would leave alone
+            select count(*)
+            into v_locked
+            from (
+                select
                 from pglimit.permits p
                 where p.pool = v_pool and p.expires_at < v_cutoff and p.turn < v_cutoff_turn
                 for update skip locked
-            )
+            ) l;
             delete from pglimit.permits p
-            using locked l
-            where p.ctid = l.tid
-                and (select count(*) from locked) = (
-                    select count(*) from pglimit.permits q where q.pool = v_pool);
+            where p.pool = v_pool
+                and v_locked = (select count(*) from pglimit.permits q where q.pool = v_pool);
             get diagnostics v_removed = row_count;
             v_permits := v_permits + v_removed;
         end loop;
@@ -96,11 +115,12 @@ begin
     end loop;
     v_next_permits := case when v_block < v_blocks then v_block else 0 end;
 
+    v_deadline := clock_timestamp() + interval '100 ms';
     v_blocks := pg_relation_size('pglimit.counters') / current_setting('block_size')::bigint;
     select g.counters_block into v_block from pglimit.purge_progress g where g.singleton;
     v_block := case when v_block < v_blocks then v_block else 0 end;
     v_stop := least(v_block + 1000, v_blocks);
-    while v_block < v_stop and v_counters < purge.batch loop
+    while v_block < v_stop and v_counters < purge.batch and clock_timestamp() < v_deadline loop
         with locked as materialized (
             select c.ctid as tid
             from pglimit.counters c

@@ -64,8 +64,9 @@ begin
         mode, on_outage, limit_version, updated_at, updated_by)
     values (
         v_tenant, set_endpoint.endpoint, set_endpoint.holder_cap, set_endpoint.endpoint_cap,
-        v_time_bound, v_longest, set_endpoint.row_cap, set_endpoint.in_installation, set_endpoint.mode,
-        set_endpoint.on_outage, nextval('pglimit.limit_versions'), clock_timestamp(), session_user)
+        v_time_bound, v_longest, set_endpoint.row_cap, set_endpoint.in_installation,
+        set_endpoint.mode, set_endpoint.on_outage, nextval('pglimit.limit_versions'),
+        clock_timestamp(), session_user)
     on conflict on constraint endpoints_pkey do update set
         holder_cap = excluded.holder_cap,
         endpoint_cap = excluded.endpoint_cap,
@@ -75,7 +76,11 @@ begin
         in_installation = excluded.in_installation,
         mode = excluded.mode,
         on_outage = excluded.on_outage,
-        limit_version = nextval('pglimit.limit_versions'),
+        -- whoever drew a later one may have been here first
+        limit_version = case
+            when excluded.limit_version > e.limit_version then excluded.limit_version
+            else nextval('pglimit.limit_versions')
+        end,
         updated_at = clock_timestamp(),
         updated_by = excluded.updated_by
     returning e.limit_version into v_version;

@@ -64,7 +64,11 @@ begin
         durable = excluded.durable,
         mode = excluded.mode,
         on_outage = excluded.on_outage,
-        limit_version = nextval('pglimit.limit_versions'),
+        -- whoever drew a later one may have been here first
+        limit_version = case
+            when excluded.limit_version > l.limit_version then excluded.limit_version
+            else nextval('pglimit.limit_versions')
+        end,
         updated_at = clock_timestamp(),
         updated_by = excluded.updated_by
     returning l.limit_version into v_version;

@@ -19,7 +19,16 @@ begin
     if current_setting('transaction_read_only') <> 'off' then
         perform pglimit._check_transaction('set_purge_after');
     end if;
-    if set_purge_after.idle is distinct from interval '0 s' then
+    -- 0 is fine here, and not to _fixed_interval.
+    if set_purge_after.idle is null or set_purge_after.idle < interval '0 s' then
+        raise exception using
+            errcode = 'PGL01',
+            message = format('idle of %s is out of range',
+                coalesce(set_purge_after.idle::text, 'null')),
+            detail = 'idle must be 0 or more, and at most 36525 days.',
+            hint = 'Pass an interval: idle => ''1 day''; 0 has purge remove all that is over.';
+    end if;
+    if set_purge_after.idle <> interval '0 s' then
         v_idle := pglimit._fixed_interval('idle', set_purge_after.idle);
     end if;
     select i.purge_after into v_before from pglimit.installation i where i.singleton for update;

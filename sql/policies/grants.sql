@@ -55,7 +55,8 @@ grant execute on function
     pglimit.drop_limit(text, text),
     pglimit.purge(bigint),
     pglimit.raise_epoch(),
-    pglimit.set_endpoint(text, bigint, bigint, interval, bigint, boolean, text, text, text, interval),
+    pglimit.set_endpoint(
+        text, bigint, bigint, interval, bigint, boolean, text, text, text, interval),
     pglimit.set_installation_cap(bigint),
     pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text),
     pglimit.set_purge_after(interval)

@@ -2,7 +2,7 @@
 # Prints the folder of the PostgreSQL server binaries to use, installing the distribution's when
 # there are none.
 #   tests/setup/system.sh            what the demo needs
-#   tests/setup/system.sh PROGRAM…   and these programs: cc, npm, pgbench, pgbouncer
+#   tests/setup/system.sh PROGRAM…   and these programs: cc, npm, pgbench, pgbouncer, spin
 #   tests/setup/system.sh lint …     and the extension plpgsql_check for that server
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -13,7 +13,8 @@ begin
             errcode = 'PGL01',
             message = format('max_rows of %s is out of range', coalesce(max_rows::text, 'null')),
             detail = 'A page has 1 to 10,000 rows.',
-            hint = 'Ask for the next page with after => the last row''s permit_id or cursor.';
+            hint = 'Pass max_rows => 100, and for the next page after => the last cursor or '
+                || 'permit_id seen.';
     end if;
 end
 $$;

@@ -34,7 +34,8 @@ begin
     select
         count(*) filter (where l.live),
         (array_agg(l.expires_at order by l.expires_at) filter (where l.live))[
-            count(*) filter (where l.live) + _find_lanes.weight - _find_lanes.cap],
+            greatest(
+                count(*) filter (where l.live) + _find_lanes.weight - _find_lanes.cap, 0)::integer],
         array_agg(l.ctid order by l.pick) filter (
             where not l.live and l.lane + l.live_above <= _find_lanes.cap),
         array_agg(l.turn order by l.pick) filter (

@@ -13,7 +13,7 @@ as $$
 declare
     v_fixed interval;
 begin
-    if substr(interval_send(value), 13) <> '\x00000000' then
+    if substr(interval_send(value), 13) <> e'\\x00000000' then
         raise exception using
             errcode = 'PGL01',
             message = format('%s of %s has no fixed length', argument, value),

@@ -1,9 +1,10 @@
 -- Locks all rows of a live permit, or says why not: 'live', 'lapsed', 'unknown' or 'not holder'.
 -- Locks: the permit's head row, for which it waits while it holds nothing; then the others, for
 -- which it does not wait. Whoever changes a permit holds its head first, so the others can be
--- locked only by a claim: one that found them lapsed, or one that lost a race for a lane and keeps
--- the lock to its end. The first shows when the lease is over; the second is waited for, at most a
--- second. Nobody waits for a row while it holds one, so there is no deadlock. Writes nothing.
+-- locked only by a claim or a purge: one that found them lapsed, or one that lost a race for a
+-- lane and keeps the lock to its end. The first shows when the lease is over; the second is waited
+-- for, at most a second. Nobody waits for a row while it holds one, so there is no deadlock.
+-- Writes nothing.
 create or replace function pglimit._lock_permit(
     permit_id bigint,
     holder text,
@@ -31,7 +32,11 @@ begin
     into expires_at
     from pglimit.permits p
     where p.permit_id = _lock_permit.permit_id and p.claimed_at is not null;
-    if expires_at > clock_timestamp() then
+    if expires_at <= clock_timestamp() and expires_at > '-infinity' then
+        state := 'lapsed';
+        return;
+    end if;
+    if expires_at > '-infinity' then
         select p.expires_at, p.lease, p.ends_at, p.row_count, coalesce(p.for_pool, p.pool)
         into expires_at, lease, ends_at, v_row_count, v_for
         from pglimit.permits p
@@ -41,7 +46,10 @@ begin
     if expires_at is null then
         -- a permit whose head lane has a new holder had lapsed
         state := case
-            when exists (select from pglimit.permits p where p.permit_id = _lock_permit.permit_id)
+            when exists (
+                select
+                from pglimit.permits p
+                where p.permit_id = _lock_permit.permit_id and p.expires_at > '-infinity')
                 then 'lapsed'
             else 'unknown'
         end;

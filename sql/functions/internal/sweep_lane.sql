@@ -1,8 +1,8 @@
 -- Visits the dead turns of a lane from `since` to before `present`, so that their index entries are
 -- marked dead. A lookup reads every entry of its lane on an index page; those marked are passed
 -- over and their room is used again. Nothing else would mark them, for a lookup stops at the newest
--- row. Each is visited once or twice, and while a snapshot is held that is all it costs. Writes
--- nothing.
+-- row. They are visited again by whoever reads the lane before its next hand-over; marked ones cost
+-- nothing then, and while a snapshot is held there are eight. Writes nothing.
 create or replace function pglimit._sweep_lane(
     pool text,
     lane integer,

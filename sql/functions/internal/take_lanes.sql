@@ -34,8 +34,7 @@ begin
     for v_attempt in 1..100000 loop
         select f.in_use, f.free_at, f.top, f.tids, f.turns
         into in_use, free_at, v_top, v_tids, v_turns
-        from pglimit._find_lanes(
-            _take_lanes.pool, _take_lanes.cap, _take_lanes.weight - cardinality(taken)) f;
+        from pglimit._find_lanes(_take_lanes.pool, _take_lanes.cap, _take_lanes.weight) f;
         if in_use + _take_lanes.weight > _take_lanes.cap then
             taken := null;
             return;

@@ -136,6 +136,30 @@ func TestLimitSetKeepsWhatIsNotNamed(t *testing.T) {
 	b.done(t, `set_limit {"Limit":"api","MaxHits":50,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Mode":"enforce","OnOutage":"refuse","Tenant":""}`)
 }
 
+// A set that changes nothing writes nothing, and spends no version.
+func TestSetOfNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.client.limits = []pgclient.LimitRow{{
+		Limit: "api", MaxHits: 100, Per: time.Minute, Algorithm: "fixed_window", Mode: "enforce", OnOutage: "refuse", LimitVersion: 3,
+	}}
+	b.client.endpoints = []pgclient.EndpointRow{{Endpoint: "export", HolderCap: pgclient.N(2), Mode: "enforce", OnOutage: "allow"}}
+	for _, args := range []string{"limit set api", "limit set api --max-hits 100 --per 60s", "limit set api --dry-run"} {
+		b.out.Reset()
+		b.want(t, b.run(strings.Fields(args)...), exitOK, "Nothing to change: limit api is 100 hits per 1m.\n", "")
+	}
+	b.out.Reset()
+	b.want(t, b.run("endpoint", "set", "export", "--holder-cap", "2"), exitOK, "Nothing to change: endpoint export is 2 a holder.\n", "")
+	b.done(t)
+
+	b = setup(false)
+	b.client.limits = []pgclient.LimitRow{{Limit: "api", MaxHits: 100, Per: time.Minute, LimitVersion: 3}}
+	b.want(t, b.run("limit", "set", "api", "-o", "jsonl"), exitOK, `{"tenant":"","limit_name":"api","max_hits":100,"per":"1m","per_seconds":60,`+
+		`"algorithm":"","burst":null,"mode":"","on_outage":"","limit_version":3,"dry_run":false}`+"\n",
+		"Nothing to change: limit api is 100 hits per 1m.\n")
+	b.done(t)
+}
+
 func TestLimitSetOfANewOne(t *testing.T) {
 	t.Parallel()
 	b := setup(false)
@@ -145,7 +169,7 @@ func TestLimitSetOfANewOne(t *testing.T) {
 		"limitctl limit set: limit \"api\" of tenant \"acme\" is new, so it needs --max-hits and --per\nHINT: limitctl limit set api --max-hits 100 --per 1m\n")
 	b.errOut.Reset()
 	b.want(t, b.run("limit", "set", "api", "--tenant", "acme", "--max-hits", "5", "--per", "1h", "-o", "csv", "--dry-run"), exitOK,
-		"tenant,limit_name,max_hits,per,algorithm,burst,mode,on_outage,limit_version\nacme,api,5,1h,fixed_window,,enforce,allow,\n", "")
+		"tenant,limit_name,max_hits,per,algorithm,burst,mode,on_outage,limit_version,dry_run\nacme,api,5,1h,fixed_window,,enforce,allow,,true\n", "")
 	b.done(t)
 }
 
@@ -167,6 +191,18 @@ func TestEndpointSet(t *testing.T) {
 	b.want(t, b.run("endpoint", "set", "export", "--endpoint-cap", "none", "--time-bound", "30s"), exitOK,
 		"Changed endpoint export to 2 a holder, 30s, held 1m at the longest (was 2 a holder, 8 in all, held 1m at the longest).\n", "")
 	b.done(t, `set_endpoint {"Endpoint":"export","EndpointCap":null,"HolderCap":2,"Longest":60000000000,"Mode":"enforce","OnOutage":"allow","OutsideInstallation":true,"RowCap":null,"TimeBound":30000000000,"Tenant":""}`)
+}
+
+func TestEndpointSetOfANewOne(t *testing.T) {
+	t.Parallel()
+	b := setup(false)
+	b.want(t, b.run("endpoint", "set", "export"), exitUsage, "", "limitctl endpoint set: endpoint \"export\" is new, so it needs a cap: "+
+		"--holder-cap, --endpoint-cap, or --in-installation for the installation's alone\n"+
+		"HINT: limitctl endpoint set export --holder-cap 2 --time-bound 1m\n")
+	b.done(t)
+	if code := b.run("endpoint", "set", "export", "--in-installation"); code != exitOK {
+		t.Errorf("exit code %d: %s", code, b.errOut)
+	}
 }
 
 func TestDrop(t *testing.T) {
@@ -216,6 +252,13 @@ func TestPurgeRun(t *testing.T) {
 		b.want(t, b.run("purge", "run", "--all", "-o", "jsonl"), exitOK, `{"permits_purged":1,"counters_purged":12,"more":false}`+"\n", "")
 		b.done(t, "purge 1000", "purge 1000")
 	})
+	t.Run("Standby", func(t *testing.T) {
+		t.Parallel()
+		b := setup(false)
+		b.client.err = &pgconn.PgError{Code: "0A000", Message: "cannot set transaction read-write mode during recovery"}
+		b.want(t, b.run("purge", "run", "--all"), exitOK, "permits_purged\t0\ncounters_purged\t0\nmore\tfalse\n",
+			"NOTICE: this is a standby: nothing to purge here\n")
+	})
 	t.Run("Every", func(t *testing.T) {
 		t.Parallel()
 		b := setup(false)
@@ -242,6 +285,13 @@ func TestSchemaStatus(t *testing.T) {
 		"Missing": {migrations.Status{WantSchemaVersion: 1, WantCodeHash: "a", WantCodeVersion: "0.1.0"}, exitSchema, "not installed", "HINT: limitctl schema up installs it\n"},
 		"Pending": {migrations.Status{Installed: true, SchemaVersion: 1, WantSchemaVersion: 2, CodeHash: "a", WantCodeHash: "a", CodeVersion: "0.1.0", WantCodeVersion: "0.1.0"}, exitSchema, "pending", "HINT: limitctl schema up brings it up to date\n"},
 		"Newer":   {migrations.Status{Installed: true, SchemaVersion: 2, WantSchemaVersion: 1, CodeHash: "b", WantCodeHash: "a", CodeVersion: "0.2.0", WantCodeVersion: "0.1.0"}, exitOK, "newer", ""},
+		"Foreign": {
+			migrations.Status{ForeignOwner: "bob", WantSchemaVersion: 1, WantCodeHash: "a", WantCodeVersion: "0.1.0"},
+			exitSchema, "foreign",
+			"limitctl schema status: schema pglimit exists and belongs to bob (SQLSTATE PGL04)\n" +
+				"DETAIL: pglimit installs into a schema of that name, owned by pglimit_system.\n" +
+				"HINT: rename or drop that schema; if it was made for pglimit: alter schema pglimit owner to pglimit_system\n",
+		},
 		"Drifted": {migrations.Status{Installed: true, SchemaVersion: 1, WantSchemaVersion: 1, CodeHash: "a", WantCodeHash: "a", CodeVersion: "0.1.0", WantCodeVersion: "0.1.0", Drift: []string{"function x differs"}}, exitSchema, "drifted", "HINT: limitctl schema up --reapply puts functions, policies and grants back; tables it leaves as they are\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -267,6 +317,25 @@ func TestSchemaUp(t *testing.T) {
 	b.want(t, b.run("schema", "up", "--dry-run"), exitOK, "Would install pglimit  in database \"app\".\n", "")
 	if len(b.migrator.calls) != 1 {
 		t.Error("--dry-run installed something")
+	}
+}
+
+func TestSchemaUpWarnsOfDrift(t *testing.T) {
+	t.Parallel()
+	const warning = "WARNING: pglimit was changed by hand\n" +
+		"HINT: limitctl schema up --reapply puts functions, policies and grants back; tables it leaves as they are\n"
+	for _, tty := range []bool{true, false} {
+		b := setup(tty)
+		b.migrator.up = migrations.Result{CodeFrom: "0.1.0", CodeTo: "0.1.0", SchemaFrom: 1, SchemaTo: 1}
+		b.migrator.status = migrations.Status{Installed: true, Drift: []string{"function x differs"}}
+		code := b.run("schema", "up", "-o", "jsonl")
+		b.want(t, code, exitOK, `{"database":"app","changed":false,"schema_from":1,"schema_to":1,"code_from":"0.1.0","code_to":"0.1.0",`+
+			`"code_applied":false,"applied":[],"drift":["function x differs"]}`+"\n", warning)
+		b.out.Reset()
+		b.errOut.Reset()
+		if code := b.run("schema", "up", "--dry-run"); code != exitOK || b.errOut.String() != warning {
+			t.Errorf("--dry-run: exit code %d, %s", code, b.errOut)
+		}
 	}
 }
 
@@ -330,6 +399,12 @@ func TestErrorsOfTheServer(t *testing.T) {
 			exitConnect,
 			"limitctl limit list: permission denied for schema pglimit (SQLSTATE 42501)\nHINT: grant the login a role of pglimit: " +
 				"pglimit_monitor for list and show, pglimit_operator for the rest\n",
+		},
+		"Locked": {
+			pgconn.PgError{Code: "55P03", Message: "canceling statement due to lock timeout"},
+			exitError,
+			"limitctl limit list: canceling statement due to lock timeout (SQLSTATE 55P03)\nHINT: try again; if it stays, find the transaction that " +
+				"holds the row and end it, as a member of pg_monitor: select pid, query from pg_stat_activity where state like 'idle in transaction%'\n",
 		},
 		"NotInstalled": {
 			pgconn.PgError{Code: "3F000", Message: `schema "pglimit" does not exist`},

@@ -258,7 +258,7 @@ func connectProblem(err error, config *pgx.ConnConfig, where address) error {
 		case "28P01":
 			p.hint = "the password comes from the address, PGPASSWORD or ~/.pgpass; limitctl never asks for it"
 		case "3D000":
-			p.hint = "psql -l lists the databases of that server"
+			p.hint = fmt.Sprintf("psql -h %s -p %d -U %s -l lists the databases of that server", config.Host, config.Port, config.User)
 		case "42704": // unrecognized configuration parameter
 			// In key=value pairs the name may be part of a password with a space in it.
 			reasons = []string{"the server does not know a parameter of the address"}

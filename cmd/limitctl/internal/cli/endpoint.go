@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -170,7 +171,7 @@ func findEndpoint(ctx context.Context, client Client, name, tenant string) (*pgc
 func noEndpoint(ctx context.Context, client Client, name, tenant string) error {
 	p := &problem{
 		message: "there is no endpoint " + quote(name) + ofTenant(tenant),
-		hint:    "limitctl endpoint list shows what there is, limitctl endpoint set " + name + " --holder-cap 2 makes it",
+		hint:    "limitctl endpoint list shows what there is, limitctl endpoint set " + name + " --holder-cap 2 --time-bound 1m makes it",
 	}
 	rows, err := client.ListEndpoints(ctx, pgclient.ListEndpointsParams{Endpoint: name, MaxRows: 5})
 	if err != nil || len(rows) == 0 {
@@ -210,8 +211,10 @@ type endpointSetOptions struct {
 // endpointSet is the answer of set_endpoint.
 type endpointSet struct {
 	before   *pgclient.EndpointRow // nil: it is new
+	dryRun   bool
 	endpoint pgclient.SetEndpointParams
-	version  *int64 // the new one; nil for --dry-run
+	same     bool   // as before, so nothing was written
+	version  *int64 // the new one, or that of before; nil for --dry-run
 }
 
 var endpointSetView = view[endpointSet]{
@@ -228,6 +231,7 @@ var endpointSetView = view[endpointSet]{
 		{name: "mode", value: func(r endpointSet) any { return string(r.endpoint.Mode) }},
 		{name: "on_outage", value: func(r endpointSet) any { return string(r.endpoint.OnOutage) }},
 		{name: "limit_version", value: func(r endpointSet) any { return r.version }},
+		{name: "dry_run", value: func(r endpointSet) any { return r.dryRun }},
 	},
 	name: func(r endpointSet) string { return printable(r.endpoint.Endpoint) },
 	sentence: func(r endpointSet) string {
@@ -235,9 +239,11 @@ var endpointSetView = view[endpointSet]{
 		is := caps(r.endpoint.HolderCap, r.endpoint.EndpointCap, r.endpoint.TimeBound, r.endpoint.Longest, r.endpoint.RowCap)
 		var text string
 		switch {
-		case r.version == nil && r.before == nil:
+		case r.same:
+			return "Nothing to change: " + what + " is " + is + "."
+		case r.dryRun && r.before == nil:
 			text = "Would make " + what + ": " + is
-		case r.version == nil:
+		case r.dryRun:
 			text = "Would change " + what + " to " + is
 		case r.before == nil:
 			text = "Made " + what + ": " + is
@@ -281,7 +287,8 @@ func newEndpointSetCmd(f *Factory, runF func(context.Context, *endpointSetOption
 	cmd := &cobra.Command{
 		Use:   "set <endpoint> [flags]",
 		Short: "Make an endpoint, or change what the flags name",
-		Long: `Make an endpoint, or change what the flags name and keep the rest; none takes a cap or a bound away.
+		Long: `Make an endpoint, or change what the flags name and keep the rest; where that changes nothing, nothing is
+written. A new one needs a cap. none takes a cap or a bound away.
 
 A cap of 0 is closed: every claim is refused. Permits in use stay in use when a cap is lowered.`,
 		Example: `  # Two exports for each user, eight in all, thirty seconds each
@@ -333,6 +340,7 @@ func endpointSetRun(ctx context.Context, o *endpointSetOptions) error {
 		set.TimeBound, set.Longest = before.TimeBound, before.Longest
 		set.OutsideInstallation, set.Mode, set.OnOutage = !before.InInstallation, before.Mode, before.OnOutage
 	}
+	was := set
 	set.HolderCap = o.HolderCap.or(set.HolderCap)
 	set.EndpointCap = o.EndpointCap.or(set.EndpointCap)
 	set.TimeBound = o.TimeBound.or(set.TimeBound)
@@ -348,15 +356,27 @@ func endpointSetRun(ctx context.Context, o *endpointSetOptions) error {
 		set.OnOutage = pgclient.OnOutage(o.OnOutage)
 	}
 
-	result := endpointSet{before: before, endpoint: set}
-	if !o.DryRun {
+	same := reflect.DeepEqual(set, was)
+	if same && before == nil && o.InInstallation == nil {
+		return usageError("endpoint "+quote(o.Endpoint)+ofTenant(o.Tenant)+" is new, so it needs a cap: --holder-cap, --endpoint-cap, "+
+			"or --in-installation for the installation's alone", "limitctl endpoint set "+o.Endpoint+" --holder-cap 2 --time-bound 1m")
+	}
+	result := endpointSet{before: before, dryRun: o.DryRun, endpoint: set, same: same && before != nil}
+	switch {
+	case result.same:
+		result.version = &before.LimitVersion
+	case !o.DryRun:
 		version, err := client.SetEndpoint(ctx, set)
 		if err != nil {
 			return err
 		}
 		result.version = &version
 	}
-	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, endpointSetView, result)
+	p := printer{format: o.Format, now: o.Now(), streams: o.IO}
+	if result.same {
+		sayNothing(p, endpointSetView.sentence(result))
+	}
+	return record(p, endpointSetView, result)
 }
 
 func newEndpointDropCmd(f *Factory, runF func(context.Context, *dropOptions) error) *cobra.Command {

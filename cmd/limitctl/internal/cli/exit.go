@@ -190,7 +190,7 @@ func fromClient(e *pgclient.Error) *problem {
 	if errors.As(e, &server) {
 		known := fromServer(server)
 		p.code = known.code
-		if p.hint == "" {
+		if p.hint == "" || server.Code == "42501" { // the client's own names the roles of services too
 			p.hint = known.hint
 		}
 		return p
@@ -223,7 +223,10 @@ func fromServer(e *pgconn.PgError) *problem {
 		p.code = exitConnect
 	case "25006", "PGL03":
 		hint = "is this a standby? " + primaryHint
-	case "55P03", "40P01":
+	case "55P03":
+		hint = "try again; if it stays, find the transaction that holds the row and end it, as a member of pg_monitor: " +
+			"select pid, query from pg_stat_activity where state like 'idle in transaction%'"
+	case "40P01":
 		hint = "somebody else works on the same rows; try again"
 	case "57014":
 		hint = "--timeout 1m waits longer"

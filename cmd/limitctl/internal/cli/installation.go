@@ -101,6 +101,7 @@ func settingView[T any](name, title string, print func(T) string) view[setting[T
 		columns: []column[setting[T]]{
 			{name: name, value: func(r setting[T]) any { return r.after }},
 			{name: "before", value: func(r setting[T]) any { return r.before }},
+			{name: "dry_run", value: func(r setting[T]) any { return r.dryRun }},
 		},
 		sentence: func(r setting[T]) string {
 			changed := "Changed"
@@ -229,6 +230,7 @@ type raiseEpochOptions struct {
 func newInstallationRaiseEpochCmd(f *Factory, runF func(context.Context, *raiseEpochOptions) error) *cobra.Command {
 	o := &raiseEpochOptions{Client: f.Client, IO: f.IO, Now: f.Now}
 	v := settingView("epoch", "the epoch", func(n int64) string { return strconv.FormatInt(n, 10) })
+	v.columns = v.columns[:2] // its --dry-run shows none
 	cmd := &cobra.Command{
 		Use:   "raise-epoch [flags]",
 		Short: "Make all later permit ids greater than any before",

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -222,8 +223,10 @@ type limitSetOptions struct {
 // limitSet is the answer of set_limit.
 type limitSet struct {
 	before  *pgclient.LimitRow // nil: it is new
+	dryRun  bool
 	limit   pgclient.SetLimitParams
-	version *int64 // the new one; nil for --dry-run
+	same    bool   // as before, so nothing was written
+	version *int64 // the new one, or that of before; nil for --dry-run
 }
 
 var limitSetView = view[limitSet]{
@@ -238,6 +241,7 @@ var limitSetView = view[limitSet]{
 		{name: "mode", value: func(r limitSet) any { return string(r.limit.Mode) }},
 		{name: "on_outage", value: func(r limitSet) any { return string(r.limit.OnOutage) }},
 		{name: "limit_version", value: func(r limitSet) any { return r.version }},
+		{name: "dry_run", value: func(r limitSet) any { return r.dryRun }},
 	},
 	name: func(r limitSet) string { return printable(r.limit.Limit) },
 	sentence: func(r limitSet) string {
@@ -245,9 +249,11 @@ var limitSetView = view[limitSet]{
 		is := fmt.Sprintf("%s per %s", plural(r.limit.MaxHits, "hit"), formatDuration(r.limit.Per))
 		var text string
 		switch {
-		case r.version == nil && r.before == nil:
+		case r.same:
+			return "Nothing to change: " + what + " is " + is + "."
+		case r.dryRun && r.before == nil:
 			text = "Would make " + what + ": " + is
-		case r.version == nil:
+		case r.dryRun:
 			text = "Would change " + what + " to " + is
 		case r.before == nil:
 			text = "Made " + what + ": " + is
@@ -267,7 +273,8 @@ func newLimitSetCmd(f *Factory, runF func(context.Context, *limitSetOptions) err
 	cmd := &cobra.Command{
 		Use:   "set <limit> [flags]",
 		Short: "Make a limit, or change what the flags name",
-		Long: `Make a limit, or change what the flags name and keep the rest. A new one needs --max-hits and --per.
+		Long: `Make a limit, or change what the flags name and keep the rest; where that changes nothing, nothing is
+written. A new one needs --max-hits and --per.
 
 --max-hits 0 is closed: every hit is refused. A new --per carries over what is counted already. A window
 begins with a subject's first hit; worst burst: twice --max-hits within any span of --per.`,
@@ -321,6 +328,7 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 		return usageError("limit "+quote(o.LimitName)+ofTenant(o.Tenant)+" is new, so it needs --max-hits and --per",
 			"limitctl limit set "+o.LimitName+" --max-hits 100 --per 1m")
 	}
+	was := set
 	if o.MaxHits != nil {
 		set.MaxHits = *o.MaxHits
 	}
@@ -338,15 +346,22 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 		set.OnOutage = pgclient.OnOutage(o.OnOutage)
 	}
 
-	result := limitSet{before: before, limit: set}
-	if !o.DryRun {
+	result := limitSet{before: before, dryRun: o.DryRun, limit: set, same: before != nil && reflect.DeepEqual(set, was)}
+	switch {
+	case result.same:
+		result.version = &before.LimitVersion
+	case !o.DryRun:
 		version, err := client.SetLimit(ctx, set)
 		if err != nil {
 			return err
 		}
 		result.version = &version
 	}
-	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, limitSetView, result)
+	p := printer{format: o.Format, now: o.Now(), streams: o.IO}
+	if result.same {
+		sayNothing(p, limitSetView.sentence(result))
+	}
+	return record(p, limitSetView, result)
 }
 
 type dropOptions struct {

@@ -220,6 +220,13 @@ func record[T any](p printer, v view[T], row T) error {
 	return err
 }
 
+// sayNothing says on ErrOut that there was nothing to do, where record writes no sentence.
+func sayNothing(p printer, sentence string) {
+	if p.format != formatAuto || !p.streams.outTTY {
+		fmt.Fprintln(p.streams.ErrOut, sentence)
+	}
+}
+
 // each calls fn with every row until there is an error.
 func each[T any](rows iter.Seq2[T, error], fn func(i int, row T) error) (n int, err error) {
 	for row, err := range rows {

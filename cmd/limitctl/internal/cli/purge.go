@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 )
 
@@ -72,7 +73,7 @@ func newPurgeRunCmd(f *Factory, runF func(context.Context, *purgeRunOptions) err
 again until it is interrupted, where there is no scheduler. Several at once do no harm.
 
 It removes what has been idle for the installation's purge_after only, so it does not ask. With --every
-it goes on when the database is away, and says so on stderr.`,
+it goes on when the database is away, and says so on stderr. On a standby it does nothing.`,
 		Example: `  # From cron, once an hour
   limitctl purge run --all
 
@@ -129,6 +130,11 @@ func purgeBatches(ctx context.Context, o *purgeRunOptions, client Client) (sum p
 			return sum, err
 		}
 		r, err := client.Purge(ctx, o.Batch)
+		if isStandby(err) {
+			line(o.IO.ErrOut, "NOTICE:", "this is a standby: nothing to purge here") // as purge() itself says there
+			sum.more = false
+			return sum, nil
+		}
 		if err != nil {
 			return sum, err
 		}
@@ -139,6 +145,12 @@ func purgeBatches(ctx context.Context, o *purgeRunOptions, client Client) (sum p
 			return sum, nil
 		}
 	}
+}
+
+// isStandby tells a standby by what it says to "begin read write", in whatever language.
+func isStandby(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == "0A000"
 }
 
 // purgeEvery goes on until it is interrupted, which is how it is meant to end. A round that fails is

@@ -203,12 +203,18 @@ func flagError(cmd *cobra.Command, err error) error {
 		if cause := errors.Unwrap(err); cause != nil && isOurs(flag.Value) {
 			reason = cause.Error()
 		}
+		if flag.Name == "limit" && strings.Contains(cmd.Use, "<limit>") {
+			hint = "--limit is how many rows; the limit is the argument: " + cmd.CommandPath() + " <limit>"
+		}
 		return usageError(fmt.Sprintf("--%s %s: %s", flag.Name, quote(invalid.GetValue()), reason), hint)
 	}
 	// Behind this pflag repeats what was typed in one word with the flag: -ps3cret, to some programs a password.
 	message, _, _ := strings.Cut(err.Error(), " in -")
 	if strings.HasPrefix(message, "bad flag syntax") {
 		message = "bad flag syntax"
+	}
+	if digit := strings.TrimPrefix(message, "unknown shorthand flag: '"); digit != message && digit[0] >= '0' && digit[0] <= '9' {
+		return usageError("a negative number: numbers and durations are 0 or more", cmd.UseLine())
 	}
 	return usageError(message, hint)
 }

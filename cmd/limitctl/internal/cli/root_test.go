@@ -80,7 +80,11 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 			"HINT: limitctl permit list --help lists the flags\n",
 		"permit show password=s3cret": "limitctl permit show: a permit id is a whole number: \"password=***\"\n" +
 			"HINT: limitctl permit list shows the ids\n",
-		"permit list -ps3cret":       "limitctl permit list: unknown shorthand flag: 'p'\nHINT: limitctl permit list --help lists the flags\n",
+		"permit list -ps3cret": "limitctl permit list: unknown shorthand flag: 'p'\nHINT: limitctl permit list --help lists the flags\n",
+		"installation set-cap -5": "limitctl installation set-cap: a negative number: numbers and durations are 0 or more\n" +
+			"HINT: limitctl installation set-cap <number> [flags]\n",
+		"counter list --limit login": "limitctl counter list: --limit \"login\": it is a whole number\n" +
+			"HINT: --limit is how many rows; the limit is the argument: limitctl counter list <limit>\n",
 		"permit list --=s3cret":      "limitctl permit list: bad flag syntax\nHINT: limitctl permit list --help lists the flags\n",
 		"purge run --all --every 1m": "limitctl purge run: these flags exclude each other: --all, --every\nHINT: limitctl purge run --help\n",
 		"permit list --database-url=": "limitctl permit list: --database-url is empty\n" +

@@ -66,8 +66,12 @@ var upView = view[upResult]{
 		if len(r.Applied) > 0 {
 			text += "\nMigrations: " + strings.Join(r.Applied, ", ")
 		}
+		by := "\nHad been changed by hand: "
+		if !r.Changed() {
+			by = "\nChanged by hand: "
+		}
 		for _, d := range r.Drift {
-			text += "\nHad been changed by hand: " + d
+			text += by + d
 		}
 		return text
 	},
@@ -89,8 +93,8 @@ func newSchemaUpCmd(f *Factory, runF func(context.Context, *schemaUpOptions) err
 written or locked, so it may run with every deployment, from every replica at once, while the limiter is
 in use.
 
-A newer version than limitctl's own is left alone. --reapply also undoes changes made by hand to
-functions, policies and grants. It takes the time it needs: --retry-for bounds the wait for locks, and
+A newer version than limitctl's own is left alone. Of changes made by hand it warns; --reapply undoes those
+of functions, policies and grants. It takes the time it needs: --retry-for bounds the wait for locks, and
 --timeout does not apply.`,
 		Example: `  # Before the new version of the application starts
   limitctl schema up
@@ -124,7 +128,13 @@ func schemaUpRun(ctx context.Context, o *schemaUpOptions) error {
 		if err != nil {
 			return err
 		}
+		if status.ForeignOwner != "" {
+			return foreignSchema(status.ForeignOwner, exitError) // as without --dry-run
+		}
 		fmt.Fprintln(o.IO.Out, wouldUp(status, o.Reapply, m.Database()))
+		if !o.Reapply && !status.Pending() {
+			warnOfDrift(o.IO, status.Drift)
+		}
 		return nil
 	}
 	opts := []migrations.Option{migrations.RetryFor(o.RetryFor)}
@@ -135,7 +145,37 @@ func schemaUpRun(ctx context.Context, o *schemaUpOptions) error {
 	if err != nil {
 		return err
 	}
+	if !result.Changed() {
+		// Up looks for changes by hand only where it would undo them.
+		status, err := m.Check(ctx)
+		if err != nil {
+			return err
+		}
+		result.Drift = status.Drift
+		warnOfDrift(o.IO, status.Drift)
+	}
 	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, upView, upResult{database: m.Database(), Result: result})
+}
+
+// warnOfDrift says what schema up leaves as it is.
+func warnOfDrift(streams *IOStreams, drift []string) {
+	if len(drift) > 0 {
+		line(streams.ErrOut, "WARNING:", "pglimit was changed by hand")
+		line(streams.ErrOut, "HINT:", reapplyHint)
+	}
+}
+
+const reapplyHint = "limitctl schema up --reapply puts functions, policies and grants back; tables it leaves as they are"
+
+// foreignSchema is what schema up fails with where the name is taken.
+func foreignSchema(owner string, code int) error {
+	return &problem{
+		code:    code,
+		message: "schema pglimit exists and belongs to " + owner,
+		detail:  "pglimit installs into a schema of that name, owned by pglimit_system.",
+		hint:    "rename or drop that schema; if it was made for pglimit: alter schema pglimit owner to pglimit_system",
+		state:   "PGL04",
+	}
 }
 
 func wouldUp(s migrations.Status, reapply bool, database string) string {
@@ -172,6 +212,8 @@ type schemaStatus struct {
 // state is one word for it all.
 func (s schemaStatus) state() string {
 	switch {
+	case s.ForeignOwner != "":
+		return "foreign"
 	case !s.Installed:
 		return "not installed"
 	case s.Newer():
@@ -211,8 +253,8 @@ func newSchemaStatusCmd(f *Factory, runF func(context.Context, *schemaStatusOpti
 		Long: `Tell what is installed, whether it is what this limitctl would install, and what was changed by hand. Any
 login may ask, also on a standby.
 
-The exit code is 8 when pglimit is missing, out of date or changed by hand, and 0 when it is current or
-newer.`,
+The exit code is 8 when pglimit is missing, out of date or changed by hand, or when the schema pglimit is
+something else, and 0 when it is current or newer.`,
 		Example: `  limitctl schema status
 
   # Refuse to deploy before the schema is there
@@ -244,6 +286,8 @@ func schemaStatusRun(ctx context.Context, o *schemaStatusOptions) error {
 		return err
 	}
 	switch s.state() {
+	case "foreign":
+		return foreignSchema(s.ForeignOwner, exitSchema)
 	case "not installed":
 		line(o.IO.ErrOut, "HINT:", "limitctl schema up installs it")
 		return silent(exitSchema)
@@ -251,7 +295,7 @@ func schemaStatusRun(ctx context.Context, o *schemaStatusOptions) error {
 		line(o.IO.ErrOut, "HINT:", "limitctl schema up brings it up to date")
 		return silent(exitSchema)
 	case "drifted":
-		line(o.IO.ErrOut, "HINT:", "limitctl schema up --reapply puts functions, policies and grants back; tables it leaves as they are")
+		line(o.IO.ErrOut, "HINT:", reapplyHint)
 		return silent(exitSchema)
 	}
 	return nil
