@@ -40,13 +40,18 @@ build: ## Build bin/limitctl
 	go build -buildvcs=$(buildvcs) -o bin/limitctl ./cmd/limitctl
 
 .PHONY: test
-test: setup/test lint test/system test/second test/proxy test/race ## Lint, tests on this system's PostgreSQL and on 18, race detector
+test: setup/test lint test/model test/system test/second test/proxy test/race ## Lint, tests on this system's PostgreSQL and on 18, race detector
 	echo '== all tests passed'
 
 .PHONY: test/system
 test/system: setup/test ## The tests on this system's PostgreSQL, or on PGLIMIT_TEST_DATABASE_URL
 	$(call on,$(PGLIMIT_PG_BIN))
-	$(GOTEST) $(ARGS) ./...
+	$(GOTEST) -skip '^TestModel$$' $(ARGS) ./...
+
+# Apart from the others, for it takes all there is of the processors.
+.PHONY: test/model
+test/model: setup/test ## The model of the permits, every interleaving
+	$(GOTEST) $(ARGS) ./tests/model
 
 # The second version of `make test`: 18, or the oldest supported where the system's is 18 already.
 .PHONY: test/second
