@@ -3,6 +3,7 @@ module github.com/pglimit/pglimit
 go 1.25.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/jackc/tern/v2 v2.4.2
 	github.com/peterldowns/pgtestdb v0.1.1
