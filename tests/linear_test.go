@@ -305,10 +305,22 @@ func linearClaim(s []linearPermit, c linearCall, uses map[int64]linearUses, with
 // checkLinear reports the histories that no order explains.
 func checkLinear(t *testing.T, histories map[string][]porcupine.Operation) {
 	t.Helper()
+	judged := 0
+	defer func() {
+		if judged == 0 && !t.Failed() {
+			t.Errorf("no verdict on any of %d pools: nothing is shown", len(histories))
+		}
+	}()
 	for pool, history := range histories {
 		model := linearModel(history)
 		result, info := porcupine.CheckOperationsVerbose(model, history, 15*time.Second)
 		if result == porcupine.Ok {
+			judged++
+			continue
+		}
+		if result == porcupine.Unknown {
+			// On a busy machine the search may not end in time; that is no breach.
+			t.Logf("pool %q: no verdict on %d calls in 15 s", pool, len(history))
 			continue
 		}
 		// Not in t.TempDir, which is removed at the end.
