@@ -67,6 +67,11 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		}); !byCtid {
 			t.Errorf("%s: no claim of one pool goes by ctid", state)
 		}
+		if newest := slices.ContainsFunc(plans, func(plan string) bool {
+			return strings.Contains(plan, "Scan Backward using permits_pkey on permits a")
+		}); !newest {
+			t.Errorf("%s: no claim looks for lanes above the cap from the newest row", state)
+		}
 		for _, plan := range plans {
 			onState := strings.Contains(plan, "on permits") || strings.Contains(plan, "on counters")
 			// hit has no limit 1: the first row must come without the others being read

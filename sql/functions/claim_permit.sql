@@ -161,6 +161,7 @@ begin
                         select true
                         from pglimit.permits a
                         where a.pool = v_pools[k] and a.lane > v_caps[k]
+                        order by a.lane desc, a.turn desc
                         limit 1
                     )
                 into v_tid, v_turn, v_expires, v_changes, v_swept, v_above
