@@ -221,7 +221,7 @@ func TestDumps(t *testing.T) {
 		stopped := errors.As(err, &exit)
 		switch {
 		case errors.Is(err, exec.ErrNotFound), stopped && strings.Contains(string(exit.Stderr), "server version mismatch"):
-			t.Skip("needs a pg_dump of the server's version")
+			missing(t, "a pg_dump of the server's version")
 		case err != nil && !stopped:
 			t.Fatal(err)
 		case c.says != "":
