@@ -7,6 +7,7 @@
 {{ template "tables/limit_versions.sql" . }}
 {{ template "tables/limits.sql" . }}
 {{ template "tables/endpoints.sql" . }}
+{{ template "tables/endpoint_overrides.sql" . }}
 {{ template "tables/changes.sql" . }}
 
 -- State
@@ -19,6 +20,8 @@
 
 -- Rows of results
 {{ template "tables/claim_row.sql" . }}
+{{ template "tables/ticket_row.sql" . }}
+{{ template "tables/poll_row.sql" . }}
 {{ template "tables/renew_row.sql" . }}
 {{ template "tables/release_row.sql" . }}
 {{ template "tables/hit_row.sql" . }}
@@ -27,5 +30,6 @@
 {{ template "tables/counter_row.sql" . }}
 {{ template "tables/limit_row.sql" . }}
 {{ template "tables/endpoint_row.sql" . }}
+{{ template "tables/endpoint_override_row.sql" . }}
 {{ template "tables/change_row.sql" . }}
 {{ template "tables/installation_row.sql" . }}

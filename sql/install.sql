@@ -12,6 +12,9 @@
 {{ template "functions/internal/check_claim.sql" . }}
 {{ template "functions/internal/check_request_id.sql" . }}
 {{ template "functions/internal/check_rule.sql" . }}
+{{ template "functions/internal/check_queue.sql" . }}
+{{ template "functions/internal/check_ticket.sql" . }}
+{{ template "functions/internal/check_validity.sql" . }}
 {{ template "functions/internal/check_max_rows.sql" . }}
 {{ template "functions/internal/check_why.sql" . }}
 {{ template "functions/internal/unknown_limit.sql" . }}
@@ -27,6 +30,17 @@
 {{ template "functions/internal/take_lanes.sql" . }}
 {{ template "functions/internal/lock_permit.sql" . }}
 {{ template "functions/internal/begin_epoch.sql" . }}
+{{ template "functions/internal/claim_rule.sql" . }}
+{{ template "functions/internal/grant_beyond.sql" . }}
+
+-- internal: queues
+{{ template "functions/internal/poll_after.sql" . }}
+{{ template "functions/internal/patience.sql" . }}
+{{ template "functions/internal/seats.sql" . }}
+{{ template "functions/internal/wait_turn.sql" . }}
+{{ template "functions/internal/refuse_turn.sql" . }}
+{{ template "functions/internal/leave_queue.sql" . }}
+{{ template "functions/internal/endpoint_pools.sql" . }}
 
 -- internal: history
 {{ template "functions/internal/record_change.sql" . }}
@@ -40,6 +54,8 @@
 {{ template "functions/claim_permit.sql" . }}
 {{ template "functions/renew_permit.sql" . }}
 {{ template "functions/release_permit.sql" . }}
+{{ template "functions/enqueue_permit.sql" . }}
+{{ template "functions/poll_ticket.sql" . }}
 
 -- limits and endpoints
 {{ template "functions/set_limit.sql" . }}
@@ -48,6 +64,9 @@
 {{ template "functions/set_endpoint.sql" . }}
 {{ template "functions/drop_endpoint.sql" . }}
 {{ template "functions/list_endpoints.sql" . }}
+{{ template "functions/set_endpoint_override.sql" . }}
+{{ template "functions/drop_endpoint_override.sql" . }}
+{{ template "functions/list_endpoint_overrides.sql" . }}
 
 -- operation
 {{ template "functions/pglimit_version.sql" . }}
@@ -67,6 +86,7 @@
 {{ template "policies/installation.sql" . }}
 {{ template "policies/limits.sql" . }}
 {{ template "policies/endpoints.sql" . }}
+{{ template "policies/endpoint_overrides.sql" . }}
 {{ template "policies/changes.sql" . }}
 {{ template "policies/counters.sql" . }}
 {{ template "policies/permits.sql" . }}

@@ -69,7 +69,7 @@ func TestHistory(t *testing.T) {
 	epoch := mustScan[int64](t, operator, "select epoch from pglimit.show_installation()")
 	const (
 		limit = `{"max_hits": %d, "per": "%s", "algorithm": "fixed_window", "burst": null, "durable": false, "mode": "enforce", "on_outage": "allow"}`
-		ends  = `{"holder_cap": %s, "endpoint_cap": null, "time_bound": %s, "longest": %s, "row_cap": null, "in_installation": true, "mode": "enforce", "on_outage": "%s"}`
+		ends  = `{"holder_cap": %s, "endpoint_cap": null, "time_bound": %s, "longest": %s, "row_cap": null, "in_installation": true, "mode": "enforce", "on_outage": "%s", "fair": false, "queue_cap": 1000, "holder_queue_cap": 100}`
 	)
 	last := int64(0)
 	if list := changes(t, operator, "max_rows => 1"); len(list) != 1 || list[0].Action != "set_installation_cap" {

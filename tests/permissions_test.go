@@ -40,29 +40,34 @@ func mustStrings(t *testing.T, db *pgx.Conn, sql string) []string {
 
 // mayCall is who may call what: a app, o operator, m monitor.
 var mayCall = map[string]string{
-	"claim_permit":         "a",
-	"drop_endpoint":        "o",
-	"drop_limit":           "o",
-	"force_release":        "o",
-	"forget":               "ao",
-	"hit":                  "a",
-	"list_changes":         "om",
-	"list_counters":        "om",
-	"list_endpoints":       "om",
-	"list_limits":          "om",
-	"list_permits":         "om",
-	"peek":                 "aom",
-	"pglimit_version":      "aom",
-	"purge":                "o",
-	"raise_epoch":          "o",
-	"release_holder":       "o",
-	"release_permit":       "ao",
-	"renew_permit":         "a",
-	"set_endpoint":         "o",
-	"set_installation_cap": "o",
-	"set_limit":            "o",
-	"set_purge_after":      "o",
-	"show_installation":    "om",
+	"claim_permit":            "a",
+	"drop_endpoint":           "o",
+	"drop_endpoint_override":  "o",
+	"enqueue_permit":          "a",
+	"list_endpoint_overrides": "om",
+	"poll_ticket":             "a",
+	"set_endpoint_override":   "o",
+	"drop_limit":              "o",
+	"force_release":           "o",
+	"forget":                  "ao",
+	"hit":                     "a",
+	"list_changes":            "om",
+	"list_counters":           "om",
+	"list_endpoints":          "om",
+	"list_limits":             "om",
+	"list_permits":            "om",
+	"peek":                    "aom",
+	"pglimit_version":         "aom",
+	"purge":                   "o",
+	"raise_epoch":             "o",
+	"release_holder":          "o",
+	"release_permit":          "ao",
+	"renew_permit":            "a",
+	"set_endpoint":            "o",
+	"set_installation_cap":    "o",
+	"set_limit":               "o",
+	"set_purge_after":         "o",
+	"show_installation":       "om",
 }
 
 // outsiders are logins that may use nothing, whatever they may do elsewhere in the database.
@@ -112,7 +117,8 @@ func TestTablePermissions(t *testing.T) {
 	db := dbtest.New(t)
 	mustExec(t, db.Pool("pglimit_operator"), `
 		select pglimit.set_limit('login', 3, '1 minute');
-		select pglimit.set_endpoint('export', 2, time_bound => '1 minute')`)
+		select pglimit.set_endpoint('export', 2, time_bound => '1 minute');
+		select pglimit.set_endpoint_override('export', 'b', 3)`)
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('login', 'a')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.claim_permit('export', 'a')")
 	mustExec(t, db.Pool("pglimit_operator"), "select pglimit.purge()")

@@ -27,8 +27,8 @@ var readmeLogins = map[string]string{
 
 // readmeStable are the columns whose values do not depend on the clock or the server.
 var readmeStable = []string{
-	"action", "after", "allowed", "before", "cap", "granted", "holder", "in_installation", "in_use", "limit_name", "limit_version", "max_hits", "per", "quota",
-	"reason", "released", "remaining", "renewed", "state", "subject", "time_bound", "used", "version", "why",
+	"action", "after", "ahead", "allowed", "before", "cap", "enqueued", "granted", "holder", "in_installation", "in_use", "limit_name", "limit_version", "max_hits", "per", "quota",
+	"reason", "released", "remaining", "renewed", "share", "state", "subject", "time_bound", "used", "version", "why",
 }
 
 // readmeUnstable are the functions that return one value which does.
@@ -205,7 +205,7 @@ func (s *readmeRun) run(login, session, sql string, shown []string) {
 	for r, row := range rows {
 		for i, name := range names {
 			got := string(result.Rows[r][i])
-			if name == "permit_id" && row[i] != "" {
+			if (name == "permit_id" || name == "ticket") && row[i] != "" {
 				s.ids[row[i]] = got
 			}
 			if slices.Contains(readmeStable, name) && got != row[i] {

@@ -25,8 +25,10 @@ begin
     select
         e.tenant::text, e.endpoint::text, e.holder_cap, e.endpoint_cap, e.time_bound, e.longest,
         e.row_cap, e.in_installation, e.mode, e.on_outage, e.limit_version, e.updated_at,
-        e.updated_by, e.tenant || e'\x1f' || e.endpoint
+        e.updated_by, e.tenant || e'\x1f' || e.endpoint, e.fair, e.queue_cap, e.holder_queue_cap,
+        q.waiting, q.shadow_refused
     from pglimit.endpoints e
+    cross join lateral pglimit._endpoint_pools(e.tenant, e.endpoint) q
     where (
             after is null
             or (e.tenant, e.endpoint)

@@ -87,6 +87,7 @@ begin
             -- them, which would stay alone. Where there are lanes, the creation lock has its row.
             v_kind := case
                 when v_pool = e'\x1f\x1f' then 3
+                when split_part(v_pool, e'\x1f', 2) = '' then 7
                 when right(v_pool, 1) = e'\x1f' then 2
                 else 1
             end;

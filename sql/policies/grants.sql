@@ -23,7 +23,10 @@ grant usage on schema pglimit to pglimit_app, pglimit_operator, pglimit_monitor;
 -- what a service calls
 grant execute on function
     pglimit.claim_permit(
-        text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text),
+        text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text, bigint),
+    pglimit.enqueue_permit(
+        text, text, bigint, bigint, bigint, interval, bigint, interval, jsonb, text),
+    pglimit.poll_ticket(bigint),
     pglimit.renew_permit(bigint, interval),
     pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text)
 to pglimit_app;
@@ -44,6 +47,7 @@ to pglimit_app, pglimit_operator, pglimit_monitor;
 grant execute on function
     pglimit.list_changes(text, bigint, integer, text, text),
     pglimit.list_counters(text, text, text, integer, text, boolean),
+    pglimit.list_endpoint_overrides(text, text, text, integer, text),
     pglimit.list_endpoints(text, text, integer, text),
     pglimit.list_limits(text, text, integer, text),
     pglimit.list_permits(
@@ -54,13 +58,17 @@ to pglimit_operator, pglimit_monitor;
 -- what an operator changes
 grant execute on function
     pglimit.drop_endpoint(text, text),
+    pglimit.drop_endpoint_override(text, text, text),
     pglimit.drop_limit(text, text),
     pglimit.force_release(bigint, text),
     pglimit.purge(bigint),
     pglimit.raise_epoch(),
     pglimit.release_holder(text, text, text, text),
     pglimit.set_endpoint(
-        text, bigint, bigint, interval, bigint, boolean, text, text, text, interval),
+        text, bigint, bigint, interval, bigint, boolean, text, text, text, interval, boolean,
+        bigint, bigint),
+    pglimit.set_endpoint_override(
+        text, text, bigint, bigint, timestamptz, timestamptz, text),
     pglimit.set_installation_cap(bigint),
     pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text),
     pglimit.set_purge_after(interval)

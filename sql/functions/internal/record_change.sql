@@ -21,7 +21,8 @@ as $$
 #variable_conflict use_column
 declare
     v_other text[] := array[
-        'tenant', 'limit_name', 'endpoint', 'limit_version', 'updated_at', 'updated_by'];
+        'tenant', 'limit_name', 'endpoint', 'limit_version', 'updated_at', 'updated_by',
+        'overridden', 'special'];
 begin
     insert into pglimit.changes (
         version, changed_at, changed_by, action, tenant, name, before, after, why)
