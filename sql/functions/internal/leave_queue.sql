@@ -15,6 +15,9 @@ declare
     v_tag double precision;
     v_last timestamptz;
 begin
+    if _leave_queue.ticket is null then
+        return;
+    end if;
     update pglimit.permits p
     set expires_at = '-infinity'
     where p.permit_id = _leave_queue.ticket
