@@ -36,7 +36,7 @@
 -- internal: queues
 {{ template "functions/internal/poll_after.sql" . }}
 {{ template "functions/internal/patience.sql" . }}
-{{ template "functions/internal/seats.sql" . }}
+{{ template "functions/internal/current_rows.sql" . }}
 {{ template "functions/internal/wait_turn.sql" . }}
 {{ template "functions/internal/refuse_turn.sql" . }}
 {{ template "functions/internal/leave_queue.sql" . }}
