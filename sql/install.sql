@@ -27,6 +27,7 @@
 {{ template "functions/internal/lock_creation.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
+{{ template "functions/internal/retire_lapsed.sql" . }}
 {{ template "functions/internal/take_lanes.sql" . }}
 {{ template "functions/internal/lock_permit.sql" . }}
 {{ template "functions/internal/begin_epoch.sql" . }}

@@ -4,11 +4,12 @@
 -- lowered cap holds although lanes above it are still live. The clock is read per row after the
 -- snapshot was taken: a lane judged live was live at the snapshot's instant. Writes and locks
 -- nothing. Each lane is one descent to its newest row; its dead turns are visited after every
--- eighth hand-over, see _sweep_lane.
+-- eighth hand-over, see _sweep_lane. With lapsed_too only what was released counts as free.
 create or replace function pglimit._find_lanes(
     pool text,
     cap bigint,
     weight bigint,
+    lapsed_too boolean default false,
     out in_use bigint,
     out free_at timestamptz,
     out top integer,
@@ -58,7 +59,8 @@ begin
                 x.ctid,
                 x.turn,
                 x.expires_at,
-                x.expires_at > clock_timestamp() as live,
+                x.expires_at > clock_timestamp()
+                    or (_find_lanes.lapsed_too and x.expires_at > '-infinity') as live,
                 case when x.changes >= 8 then (
                     select count(*)
                     from pglimit.permits d
@@ -83,7 +85,7 @@ begin
 end
 $$;
 
-comment on function pglimit._find_lanes(text, bigint, bigint) is
+comment on function pglimit._find_lanes(text, bigint, bigint, boolean) is
     'internal: what a claim finds in a pool: lanes in use, free lanes, when there will be room';
 
-revoke all on function pglimit._find_lanes(text, bigint, bigint) from public;
+revoke all on function pglimit._find_lanes(text, bigint, bigint, boolean) from public;
