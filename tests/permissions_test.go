@@ -43,12 +43,14 @@ var mayCall = map[string]string{
 	"claim_permit":         "a",
 	"drop_endpoint":        "o",
 	"drop_limit":           "o",
+	"drop_limit_override":  "o",
 	"force_release":        "o",
 	"forget":               "ao",
 	"hit":                  "a",
 	"list_changes":         "om",
 	"list_counters":        "om",
 	"list_endpoints":       "om",
+	"list_limit_overrides": "om",
 	"list_limits":          "om",
 	"list_permits":         "om",
 	"peek":                 "aom",
@@ -61,6 +63,7 @@ var mayCall = map[string]string{
 	"set_endpoint":         "o",
 	"set_installation_cap": "o",
 	"set_limit":            "o",
+	"set_limit_override":   "o",
 	"set_purge_after":      "o",
 	"show_installation":    "om",
 }
@@ -112,6 +115,7 @@ func TestTablePermissions(t *testing.T) {
 	db := dbtest.New(t)
 	mustExec(t, db.Pool("pglimit_operator"), `
 		select pglimit.set_limit('login', 3, '1 minute');
+		select pglimit.set_limit_override('login', 'vip', 30);
 		select pglimit.set_endpoint('export', 2, time_bound => '1 minute')`)
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('login', 'a')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.claim_permit('export', 'a')")
@@ -180,6 +184,7 @@ func TestTablePermissions(t *testing.T) {
 		"insert into pglimit.counters values ('k', 1, 1, 1, now(), now())",
 		"insert into pglimit.permits values ('p', 1, 1, 1, now(), 1)",
 		"insert into pglimit.limits values ('', 'l', 1, '1 s', 'fixed_window', null, false, 'enforce', 'allow', 1, now(), 'me')",
+		"insert into pglimit.limit_overrides values ('', 'l', 's', 1, null, null, 1, now(), 'me')",
 		"insert into pglimit.changes values (1, now(), 'me', 'set_limit', '', 'l')",
 		"insert into pglimit.endpoints values ('', 'e', 1, 1, '1 s', '1 s', 1, true, 'enforce', 'allow', 1, now(), 'me')",
 	} {

@@ -45,6 +45,7 @@ grant execute on function
     pglimit.list_changes(text, bigint, integer, text, text),
     pglimit.list_counters(text, text, text, integer, text, boolean),
     pglimit.list_endpoints(text, text, integer, text),
+    pglimit.list_limit_overrides(text, text, text, integer, text),
     pglimit.list_limits(text, text, integer, text),
     pglimit.list_permits(
         text, text, bigint, integer, text, boolean, interval, interval),
@@ -55,6 +56,7 @@ to pglimit_operator, pglimit_monitor;
 grant execute on function
     pglimit.drop_endpoint(text, text),
     pglimit.drop_limit(text, text),
+    pglimit.drop_limit_override(text, text, text),
     pglimit.force_release(bigint, text),
     pglimit.purge(bigint),
     pglimit.raise_epoch(),
@@ -63,5 +65,6 @@ grant execute on function
         text, bigint, bigint, interval, bigint, boolean, text, text, text, interval),
     pglimit.set_installation_cap(bigint),
     pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text),
+    pglimit.set_limit_override(text, text, bigint, timestamptz, timestamptz, text),
     pglimit.set_purge_after(interval)
 to pglimit_operator;
