@@ -312,7 +312,8 @@ func behind(t *testing.T, conn, blocked *pgx.Conn, end, sql string) (err error) 
 	}()
 	select {
 	case err := <-done:
-		t.Errorf("%s did not wait: %v", sql, err)
+		t.Errorf("%s did not wait", sql)
+		mustExec(t, conn, end)
 		return err
 	case <-time.After(30 * time.Millisecond):
 	}
@@ -324,75 +325,74 @@ func behind(t *testing.T, conn, blocked *pgx.Conn, end, sql string) (err error) 
 // ends first, the next hit goes by the override.
 func TestOverrideSteps(t *testing.T) {
 	t.Parallel()
-	db := dbtest.New(t)
 	const hit, set = "select pglimit.hit('l', 's', 3, '1 hour')", "select pglimit.set_limit_override('l', 's', 9)"
-	next := func(t *testing.T, remaining int64) {
+	next := func(t *testing.T, db *dbtest.DB, remaining int64) {
 		t.Helper()
 		wantHit(t, db.Conn("pglimit_app"), "hit('l', 's', 3, '1 hour')", "allowed", remaining)
 		wantStamped(t, db, 1, 0)
 	}
-	for name, step := range map[string]func(t *testing.T, app, operator *pgx.Conn){
+	for name, step := range map[string]func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn){
 		// the maker holds the creation lock: the override waits, and stamps the row
-		"CreationFirst": func(t *testing.T, app, operator *pgx.Conn) {
+		"CreationFirst": func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn) {
 			mustExec(t, app, "begin; "+hit)
 			if err := behind(t, app, operator, "commit", set); err != nil {
 				t.Error(err)
 			}
-			next(t, 7)
+			next(t, db, 7)
 		},
-		"CreationRolledBack": func(t *testing.T, app, operator *pgx.Conn) {
+		"CreationRolledBack": func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn) {
 			mustExec(t, app, "begin; "+hit)
 			if err := behind(t, app, operator, "rollback", set); err != nil {
 				t.Error(err)
 			}
-			next(t, 8)
+			next(t, db, 8)
 		},
 		// the override holds it: the maker waits, and makes a stamped row
-		"OverrideFirst": func(t *testing.T, app, operator *pgx.Conn) {
+		"OverrideFirst": func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn) {
 			mustExec(t, operator, "begin; "+set)
 			if err := behind(t, operator, app, "commit", hit); err != nil {
 				t.Error(err)
 			}
-			next(t, 7)
+			next(t, db, 7)
 		},
 		// a hit of a row holds it: the override waits, and stamps what the hit has left
-		"HitFirst": func(t *testing.T, app, operator *pgx.Conn) {
+		"HitFirst": func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn) {
 			mustExec(t, app, hit)
 			mustExec(t, app, "begin; "+hit)
 			if err := behind(t, app, operator, "commit", set); err != nil {
 				t.Error(err)
 			}
-			next(t, 6)
+			next(t, db, 6)
 		},
 		// the straight update waits for the stamp, and then finds no row
-		"StampFirst": func(t *testing.T, app, operator *pgx.Conn) {
+		"StampFirst": func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn) {
 			mustExec(t, app, hit)
 			mustExec(t, operator, "begin; "+set)
 			if err := behind(t, operator, app, "commit", hit); err != nil {
 				t.Error(err)
 			}
-			next(t, 6)
+			next(t, db, 6)
 		},
 		// so does the loop, which locks the row for a window that has ended or a turn that is used up
-		"StampBeforeLoop": func(t *testing.T, app, operator *pgx.Conn) {
+		"StampBeforeLoop": func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn) {
 			mustExec(t, app, hit)
 			mustExec(t, db.System(), "update pglimit.counters set changes = 64")
 			mustExec(t, operator, "begin; "+set)
 			if err := behind(t, operator, app, "commit", hit); err != nil {
 				t.Error(err)
 			}
-			next(t, 6)
+			next(t, db, 6)
 		},
-		"StampBeforeNewWindow": func(t *testing.T, app, operator *pgx.Conn) {
+		"StampBeforeNewWindow": func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn) {
 			mustExec(t, app, hit)
 			mustExec(t, db.System(), endWindows)
 			mustExec(t, operator, "begin; "+set)
 			if err := behind(t, operator, app, "commit", hit); err != nil {
 				t.Error(err)
 			}
-			next(t, 7)
+			next(t, db, 7)
 		},
-		"OverrideRolledBack": func(t *testing.T, app, operator *pgx.Conn) {
+		"OverrideRolledBack": func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn) {
 			mustExec(t, app, hit)
 			mustExec(t, operator, "begin; "+set)
 			if err := behind(t, operator, app, "rollback", hit); err != nil {
@@ -403,7 +403,7 @@ func TestOverrideSteps(t *testing.T) {
 		},
 		// a hit that is about to take the stamp of an override that is over away: the row is stamped
 		// when the new override looks, and not when the hit has ended
-		"StampTakenOffMeanwhile": func(t *testing.T, app, operator *pgx.Conn) {
+		"StampTakenOffMeanwhile": func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn) {
 			mustExec(t, operator, set)
 			mustExec(t, app, hit)
 			mustExec(t, db.System(), overrideIsOver)
@@ -411,20 +411,20 @@ func TestOverrideSteps(t *testing.T) {
 			if err := behind(t, app, operator, "commit", set); err != nil {
 				t.Error(err)
 			}
-			next(t, 6)
+			next(t, db, 6)
 		},
 		// a hit that waits for a row that is stamped anew decides by the new override, not by none
-		"SetAgainMeanwhile": func(t *testing.T, app, operator *pgx.Conn) {
+		"SetAgainMeanwhile": func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn) {
 			mustExec(t, operator, set)
 			mustExec(t, app, hit)
 			mustExec(t, operator, "select pglimit.drop_limit_override('l', 's'); begin; "+set)
 			if err := behind(t, operator, app, "commit", hit); err != nil {
 				t.Error(err)
 			}
-			next(t, 6)
+			next(t, db, 6)
 		},
 		// purged between the look and the stamp: the next hit makes a stamped row
-		"PurgedMeanwhile": func(t *testing.T, app, operator *pgx.Conn) {
+		"PurgedMeanwhile": func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn) {
 			mustExec(t, app, hit)
 			mustExec(t, db.System(), "update pglimit.counters set reset_at = clock_timestamp() - interval '2 days'")
 			purge := db.Conn("pglimit_operator")
@@ -433,12 +433,13 @@ func TestOverrideSteps(t *testing.T) {
 				t.Error(err)
 			}
 			wantStamped(t, db, 0, 0)
-			next(t, 8)
+			next(t, db, 8)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mustExec(t, db.System(), "delete from pglimit.counters; delete from pglimit.limit_overrides")
-			step(t, db.Conn("pglimit_app"), db.Conn("pglimit_operator"))
+			t.Parallel()
+			db := dbtest.New(t)
+			step(t, db, db.Conn("pglimit_app"), db.Conn("pglimit_operator"))
 		})
 	}
 }
