@@ -24,6 +24,7 @@
 
 -- internal: pieces of decisions
 {{ template "functions/internal/look.sql" . }}
+{{ template "functions/internal/hit_special.sql" . }}
 {{ template "functions/internal/lock_creation.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
@@ -43,8 +44,9 @@
 {{ template "functions/internal/leave_queue.sql" . }}
 {{ template "functions/internal/endpoint_pools.sql" . }}
 
--- internal: history
+-- internal: history and sums
 {{ template "functions/internal/record_change.sql" . }}
+{{ template "functions/internal/shadow_refused.sql" . }}
 
 -- counters
 {{ template "functions/hit.sql" . }}
@@ -62,6 +64,9 @@
 {{ template "functions/set_limit.sql" . }}
 {{ template "functions/drop_limit.sql" . }}
 {{ template "functions/list_limits.sql" . }}
+{{ template "functions/set_limit_override.sql" . }}
+{{ template "functions/drop_limit_override.sql" . }}
+{{ template "functions/list_limit_overrides.sql" . }}
 {{ template "functions/set_endpoint.sql" . }}
 {{ template "functions/drop_endpoint.sql" . }}
 {{ template "functions/list_endpoints.sql" . }}
@@ -86,6 +91,7 @@
 {{ template "functions/internal/secure_relation.sql" . }}
 {{ template "policies/installation.sql" . }}
 {{ template "policies/limits.sql" . }}
+{{ template "policies/limit_overrides.sql" . }}
 {{ template "policies/endpoints.sql" . }}
 {{ template "policies/endpoint_overrides.sql" . }}
 {{ template "policies/changes.sql" . }}
@@ -95,5 +101,6 @@
 {{ template "policies/sentinel.sql" . }}
 {{ template "policies/purge_progress.sql" . }}
 {{ template "policies/limit_versions.sql" . }}
+{{ template "policies/special_limits.sql" . }}
 {{ template "policies/permit_number.sql" . }}
 {{ template "policies/grants.sql" . }}

@@ -43,29 +43,32 @@ var mayCall = map[string]string{
 	"claim_permit":            "a",
 	"drop_endpoint":           "o",
 	"drop_endpoint_override":  "o",
-	"enqueue_permit":          "a",
-	"list_endpoint_overrides": "om",
-	"poll_ticket":             "a",
-	"set_endpoint_override":   "o",
 	"drop_limit":              "o",
+	"drop_limit_override":     "o",
+	"enqueue_permit":          "a",
 	"force_release":           "o",
 	"forget":                  "ao",
 	"hit":                     "a",
 	"list_changes":            "om",
 	"list_counters":           "om",
+	"list_endpoint_overrides": "om",
 	"list_endpoints":          "om",
+	"list_limit_overrides":    "om",
 	"list_limits":             "om",
 	"list_permits":            "om",
 	"peek":                    "aom",
 	"pglimit_version":         "aom",
+	"poll_ticket":             "a",
 	"purge":                   "o",
 	"raise_epoch":             "o",
 	"release_holder":          "o",
 	"release_permit":          "ao",
 	"renew_permit":            "a",
 	"set_endpoint":            "o",
+	"set_endpoint_override":   "o",
 	"set_installation_cap":    "o",
 	"set_limit":               "o",
+	"set_limit_override":      "o",
 	"set_purge_after":         "o",
 	"show_installation":       "om",
 }
@@ -118,7 +121,8 @@ func TestTablePermissions(t *testing.T) {
 	mustExec(t, db.Pool("pglimit_operator"), `
 		select pglimit.set_limit('login', 3, '1 minute');
 		select pglimit.set_endpoint('export', 2, time_bound => '1 minute');
-		select pglimit.set_endpoint_override('export', 'b', 3)`)
+		select pglimit.set_endpoint_override('export', 'b', 3);
+		select pglimit.set_limit_override('login', 'vip', 30)`)
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('login', 'a')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.claim_permit('export', 'a')")
 	mustExec(t, db.Pool("pglimit_operator"), "select pglimit.purge()")
@@ -186,6 +190,7 @@ func TestTablePermissions(t *testing.T) {
 		"insert into pglimit.counters values ('k', 1, 1, 1, now(), now())",
 		"insert into pglimit.permits values ('p', 1, 1, 1, now(), 1)",
 		"insert into pglimit.limits values ('', 'l', 1, '1 s', 'fixed_window', null, false, 'enforce', 'allow', 1, now(), 'me')",
+		"insert into pglimit.limit_overrides values ('', 'l', 's', 1, null, null, 1, now(), 'me')",
 		"insert into pglimit.changes values (1, now(), 'me', 'set_limit', '', 'l')",
 		"insert into pglimit.endpoints values ('', 'e', 1, 1, '1 s', '1 s', 1, true, 'enforce', 'allow', 1, now(), 'me')",
 	} {

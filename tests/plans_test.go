@@ -24,6 +24,15 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		"select from pglimit.forget('l', 's')",
 		"select from pglimit.purge(1)",
 		"select from pglimit.list_counters(max_rows => 5)",
+		// the special ways: a limit in shadow, a subject with an override
+		"select from pglimit.set_limit('shadow', 1, '1 hour', mode => 'shadow')",
+		"select from pglimit.hit('shadow', 's')",
+		"select from pglimit.hit('shadow', 's')",
+		"select from pglimit.list_limits()",
+		"select from pglimit.set_limit_override('o', 's', 1000000)",
+		"select from pglimit.hit('o', 's', 1, '1 hour')",
+		"select from pglimit.peek('o', 's', 1, '1 hour')",
+		"select from pglimit.hit('o', 's', 1, '1 hour')",
 	}
 	// plans are those of a new session, which plans by what it finds
 	plansOf := func(state string) {
@@ -96,6 +105,7 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		conn := db.Conn("pglimit_app")
 		for range times {
 			mustExec(t, conn, calls[0])
+			mustExec(t, conn, "select from pglimit.hit('shadow', 's') a, pglimit.hit('o', 's', 1, '1 hour') b")
 			mustExec(t, conn, "select from pglimit.claim_permit('e', 'h', holder_cap => 4, lease => '1 hour') c, "+
 				"lateral pglimit.release_permit(c.permit_id)")
 		}

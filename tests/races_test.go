@@ -600,7 +600,7 @@ func TestRenewalAcrossItsLapse(t *testing.T) {
 		} else {
 			mustExec(t, renewer, "rollback")
 			wantGrant(t, app, lowered)
-			wantReason(t, renewer, fmt.Sprintf("renew_permit(%d, '1 hour')", id), "unknown")
+			wantReason(t, renewer, fmt.Sprintf("renew_permit(%d, '1 hour')", id), "lapsed")
 		}
 	}
 }

@@ -5,7 +5,7 @@
 -- locked is passed over, and when nothing else is left this looks again, for at most a second. Lost
 -- races mean another look; a refusal is always the result of a whole look. With lanes above the
 -- cap, a permit that lapsed while it is being renewed, and lives again with the commit, would be
--- one too many: what has lapsed is released first, and what could not be counts as in use.
+-- one too many: what has lapsed is marked first, and what could not be counts as in use.
 create or replace function pglimit._take_lanes(
     kind integer,
     pool text,
