@@ -29,3 +29,4 @@
 {{ template "tables/endpoint_row.sql" . }}
 {{ template "tables/change_row.sql" . }}
 {{ template "tables/installation_row.sql" . }}
+{{ template "tables/doctor_row.sql" . }}

@@ -48,6 +48,7 @@
 {{ template "functions/set_endpoint.sql" . }}
 {{ template "functions/drop_endpoint.sql" . }}
 {{ template "functions/list_endpoints.sql" . }}
+{{ template "functions/install_ready.sql" . }}
 
 -- operation
 {{ template "functions/pglimit_version.sql" . }}
@@ -61,6 +62,7 @@
 {{ template "functions/set_purge_after.sql" . }}
 {{ template "functions/raise_epoch.sql" . }}
 {{ template "functions/show_installation.sql" . }}
+{{ template "functions/doctor.sql" . }}
 
 -- who may see and call what
 {{ template "functions/internal/secure_relation.sql" . }}
