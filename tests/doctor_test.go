@@ -81,7 +81,7 @@ func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server := privateServer(t, "max_prepared_transactions", "4")
 	checks := []string{
-		"server", "objects", "functions", "row_security", "installation", "call", "sentinel", "purge", "roles", "blockers", "prepared", "snapshots", "vacuum",
+		"server", "objects", "functions", "row_security", "installation", "call", "defaults", "sentinel", "purge", "roles", "blockers", "prepared", "snapshots", "vacuum",
 	}
 
 	// First, before any login is there that it would warn of.
@@ -279,6 +279,28 @@ func TestDoctor(t *testing.T) {
 		if !strings.Contains(r.Hint, "limitctl purge run --all") {
 			t.Errorf("hint %q", r.Hint)
 		}
+	})
+
+	t.Run("Defaults", func(t *testing.T) {
+		db := setupDoctor(t, server)
+		db.Conn("pglimit_app") // so that its login is there
+		for sql, message := range map[string]string{
+			"alter database " + db.Name + " set default_transaction_isolation = 'serializable'":                             "default_transaction_isolation is serializable",
+			"alter role pglimit_test_app set default_transaction_read_only = on":                                            "default_transaction_read_only of pglimit_test_app is on",
+			"alter role pglimit_test_app in database " + db.Name + " set default_transaction_isolation = 'repeatable read'": "default_transaction_isolation of pglimit_test_app is repeatable read",
+		} {
+			wantRow(t, doctor(t, db.monitor, ""), "defaults", "ok", "")
+			mustExec(t, db.Super(), sql)
+			if _, err := db.Conn("pglimit_app").Exec(t.Context(), "select pglimit.hit('l', 's', 9, '1 hour')"); sqlState(err) != "PGL03" {
+				t.Errorf("%s: %v", sql, err)
+			}
+			mustExec(t, db.Super(), cure(wantRow(t, doctor(t, db.monitor, ""), "defaults", "warning", message)))
+		}
+		mustExec(t, db.Super(), "alter role pglimit_test_app set default_transaction_read_only = off")
+		mustExec(t, db.Super(), "alter role pglimit_test_monitor set default_transaction_read_only = on") // who only looks
+		wantRow(t, doctor(t, db.monitor, ""), "defaults", "ok", "")
+		mustExec(t, db.Super(), "alter role pglimit_test_app reset all")
+		mustExec(t, db.Super(), "alter role pglimit_test_monitor reset all")
 	})
 
 	// C-33: logins that no policy binds, directly or through another role.

@@ -308,6 +308,62 @@ begin
             end);
     end;
 
+    -- defaults: a transaction as a login usually gets it must be one that can decide
+    return query
+    with settings as (
+        select
+            case when s.setrole = 0 then '' else ' of ' || r.rolname end as whose,
+            format('alter %s%s reset %s;',
+                case
+                    when s.setrole <> 0 then format('role %I', r.rolname)
+                    when s.setdatabase = 0 then 'role all'
+                    else 'database'
+                end,
+                case
+                    when s.setdatabase = 0 then ''
+                    when s.setrole = 0 then format(' %I', current_database())
+                    else format(' in database %I', current_database())
+                end,
+                split_part(c.setting, '=', 1)) as hint,
+            split_part(c.setting, '=', 1) as name,
+            split_part(c.setting, '=', 2) as value
+        from pg_db_role_setting s
+        cross join unnest(s.setconfig) c (setting)
+        left join pg_roles r on r.oid = s.setrole
+        left join pg_roles a on a.rolname = 'pglimit_app'
+        where (s.setdatabase = 0 or exists (
+                select
+                from pg_database d
+                where d.oid = s.setdatabase and d.datname = current_database()))
+            and (s.setrole = 0 or pg_has_role(s.setrole, a.oid, 'member') and not r.rolsuper)
+        union all
+        select
+            ' of the server',
+            format('alter system reset %s; select pg_reload_conf();', p.name),
+            p.name,
+            p.setting
+        from pg_settings p
+        where p.source in ('command line', 'configuration file')
+    ), findings as (
+        select
+            format('%s%s is %s: calls fail with PGL03 unless they begin their transactions '
+                'otherwise', s.name, s.whose, s.value) as message,
+            s.hint
+        from settings s
+        where s.name = 'default_transaction_isolation' and s.value <> 'read committed'
+            or s.name = 'default_transaction_read_only'
+                and lower(s.value) not in ('off', 'false', 'no', '0')
+    )
+    (
+        select 'defaults', 'warning', f.message, f.hint
+        from findings f
+        order by f.message
+        limit 20
+    )
+    union all
+    select 'defaults', 'ok', 'transactions begin as read committed and read write', null
+    where not exists (select from findings);
+
     -- sentinel: when counters and permits were last lost. Since when the present epoch runs is all
     -- that show_installation tells: its columns about losses, once there, are to be read here.
     return query values (
