@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/pglimit/pglimit/internal/localpg"
 	"github.com/pglimit/pglimit/tests/dbtest"
@@ -73,6 +76,55 @@ func setupDoctor(t *testing.T, server *localpg.Server) doctorBundle {
 	b := doctorBundle{DB: db, monitor: db.Conn("pglimit_monitor"), operator: db.Conn("pglimit_operator")}
 	mustExec(t, db.Super(), "grant pg_monitor to pglimit_test_operator")
 	return b
+}
+
+// forgottenSlot leaves the slot of a standby behind that asked to keep what its queries see, and is gone.
+func forgottenSlot(t *testing.T, db *dbtest.DB, slot string) {
+	t.Helper()
+	mustExec(t, db.Super(), "select pg_create_physical_replication_slot('"+slot+"', true)")
+	config, err := pgconn.ParseConfig(db.SuperURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.RuntimeParams = map[string]string{"replication": "true"}
+	standby, err := pgconn.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer standby.Close(context.Background())
+	standby.Frontend().Send(&pgproto3.Query{String: "START_REPLICATION SLOT " + slot + " PHYSICAL " +
+		mustScan[string](t, db.Super(), "select pg_current_wal_flush_lsn()::text")})
+	if err := standby.Frontend().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if message, err := standby.ReceiveMessage(t.Context()); err != nil {
+		t.Fatal(err)
+	} else if _, ok := message.(*pgproto3.CopyBothResponse); !ok {
+		t.Fatalf("%T", message)
+	}
+	oldest := mustScan[int64](t, db.Super(), "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+	feedback := binary.BigEndian.AppendUint64([]byte{'h'}, 0) // sent at, of no matter
+	feedback = binary.BigEndian.AppendUint32(feedback, uint32(oldest))
+	feedback = binary.BigEndian.AppendUint32(feedback, uint32(oldest>>32))
+	feedback = binary.BigEndian.AppendUint64(feedback, 0) // none of the catalog
+	standby.Frontend().Send(&pgproto3.CopyData{Data: feedback})
+	if err := standby.Frontend().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	until := func(condition string) {
+		t.Helper()
+		for range 1000 {
+			if mustScan[bool](t, db.Super(), "select "+condition+" from pg_replication_slots, pg_sleep(0.005) where slot_name = '"+slot+"'") {
+				return
+			}
+		}
+		t.Fatalf("the slot never came to be: %s", condition)
+	}
+	until("xmin is not null")
+	if err := standby.Conn().Close(); err != nil {
+		t.Fatal(err)
+	}
+	until("not active")
 }
 
 // TestDoctor is C-31, C-33 and C-45: each check fails for real, and its hint mends it where that is a
@@ -422,6 +474,15 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("hint %q", r.Hint)
 		}
 		wantRow(t, doctor(t, db.monitor, "snapshot_for => '0 s'"), "snapshots", "skipped", "needs pg_monitor")
+
+		forgottenSlot(t, db.DB, "doctor")
+		r = wantRow(t, doctor(t, db.monitor, ""), "snapshots", "ok", "replication slot doctor, not in use")
+		mustExec(t, db.Super(), cure(r))
+		for _, r := range doctor(t, db.monitor, "") {
+			if strings.Contains(r.Message, "replication slot") {
+				t.Errorf("%+v", r)
+			}
+		}
 	})
 
 	t.Run("Vacuum", func(t *testing.T) {
