@@ -36,3 +36,4 @@
 {{ template "tables/endpoint_override_row.sql" . }}
 {{ template "tables/change_row.sql" . }}
 {{ template "tables/installation_row.sql" . }}
+{{ template "tables/doctor_row.sql" . }}

@@ -73,6 +73,7 @@
 {{ template "functions/set_endpoint_override.sql" . }}
 {{ template "functions/drop_endpoint_override.sql" . }}
 {{ template "functions/list_endpoint_overrides.sql" . }}
+{{ template "functions/install_ready.sql" . }}
 
 -- operation
 {{ template "functions/pglimit_version.sql" . }}
@@ -86,6 +87,7 @@
 {{ template "functions/set_purge_after.sql" . }}
 {{ template "functions/raise_epoch.sql" . }}
 {{ template "functions/show_installation.sql" . }}
+{{ template "functions/doctor.sql" . }}
 
 -- who may see and call what
 {{ template "functions/internal/secure_relation.sql" . }}

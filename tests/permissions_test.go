@@ -41,6 +41,7 @@ func mustStrings(t *testing.T, db *pgx.Conn, sql string) []string {
 // mayCall is who may call what: a app, o operator, m monitor.
 var mayCall = map[string]string{
 	"claim_permit":            "a",
+	"doctor":                  "om",
 	"drop_endpoint":           "o",
 	"drop_endpoint_override":  "o",
 	"drop_limit":              "o",
@@ -49,6 +50,7 @@ var mayCall = map[string]string{
 	"force_release":           "o",
 	"forget":                  "ao",
 	"hit":                     "a",
+	"install_ready":           "o",
 	"list_changes":            "om",
 	"list_counters":           "om",
 	"list_endpoint_overrides": "om",
@@ -233,9 +235,9 @@ func TestFunctionCatalog(t *testing.T) {
 		"may be called by public":            "exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x where x.grantee = 0)",
 		"has no comment":                     "coalesce(obj_description(p.oid, 'pg_proc'), '') = ''",
 		"is not owned by pglimit_system":     "p.proowner <> 'pglimit_system'::regrole",
-		"is public and no security definer":  "p.proname !~ '^_' and not p.prosecdef and p.proname <> 'pglimit_version'",
+		"is public and no security definer":  "p.proname !~ '^_' and not p.prosecdef and p.proname <> 'doctor'", // see its header
 		"is internal and a security definer": "p.proname ~ '^_' and p.prosecdef",
-		"is a definer and has no fixed search_path": `p.prosecdef and not exists (select from unnest(p.proconfig) c
+		"is public and has no fixed search_path": `p.proname !~ '^_' and not exists (select from unnest(p.proconfig) c
 			where c = 'search_path=pg_catalog, pg_temp')`,
 		"has an EXCEPTION block": "p.proname in ('hit', 'claim_permit', '_take_lanes', '_find_lanes', 'renew_permit', 'release_permit') and p.prosrc ~* 'exception\\s+when'",
 	} {

@@ -43,8 +43,9 @@ grant execute on function
     pglimit.pglimit_version()
 to pglimit_app, pglimit_operator, pglimit_monitor;
 
--- what shows keys
+-- what shows keys, and the state of it all
 grant execute on function
+    pglimit.doctor(interval, interval),
     pglimit.list_changes(text, bigint, integer, text, text),
     pglimit.list_counters(text, text, text, integer, text, boolean),
     pglimit.list_endpoint_overrides(text, text, text, integer, text),
@@ -63,6 +64,7 @@ grant execute on function
     pglimit.drop_limit(text, text),
     pglimit.drop_limit_override(text, text, text),
     pglimit.force_release(bigint, text),
+    pglimit.install_ready(text, text),
     pglimit.purge(bigint),
     pglimit.raise_epoch(),
     pglimit.release_holder(text, text, text, text),
