@@ -9,8 +9,11 @@ const AlgorithmFixedWindow Algorithm = "fixed_window"
 // Mode is what a limit or an endpoint does with its decisions.
 type Mode string
 
-// ModeEnforce refuses what is over the limit.
-const ModeEnforce Mode = "enforce"
+const (
+	ModeEnforce Mode = "enforce" // refuses what is over the limit
+	ModeOff     Mode = "off"     // allows everything and records nothing
+	ModeShadow  Mode = "shadow"  // allows what is over the limit, and counts it apart: to try a limit out
+)
 
 // OnOutage is what a limit or an endpoint wishes its callers to do while the database cannot be reached. It is theirs
 // to do: an outage is an error here, never a refusal.
@@ -34,6 +37,8 @@ const (
 	ReasonInstallation Reason = "installation" // claim: the cap over all endpoints is in use
 	ReasonLimit        Reason = "limit"        // hit: the window's hits are used up
 	ReasonNever        Reason = "never"        // the cost or weight is above the limit or cap itself: no wait helps
+	ReasonOff          Reason = "off"          // allowed, for the limit is off
+	ReasonShadow       Reason = "shadow"       // allowed in mode shadow; it would have been refused
 )
 
 // Reasons of releases and renewals.

@@ -167,11 +167,14 @@ func TestOverrideValidity(t *testing.T) {
 	wantHit(t, app, "hit('l', 's')", "allowed", 0)
 	mustExec(t, operator, "select pglimit.set_limit_override('l', 's', 8, '-infinity', 'infinity')")
 	wantHit(t, app, "hit('l', 's')", "allowed", 0)
+	if n := mustScan[int](t, operator, "select count(*) from pglimit.list_limit_overrides('l', 's') where num_nulls(valid_from, valid_until) = 2"); n != 1 {
+		t.Error("for ever is not null")
+	}
 
 	for _, args := range []string{
 		"null, 's', 1", "'', 's', 1", "'é', 's', 1", "'l', null, 1", "'l', ' ', 1", "'l', 's', null", "'l', 's', -1", "'l', 's', 1, tenant => e'a\\x1fb'",
 		"'l', 's', 1, now(), now()", "'l', 's', 1, now() + interval '2 h', now() + interval '1 h'", "'l', 's', 1, valid_until => now() - interval '1 s'",
-		"'l', 's', 1, valid_until => '-infinity'", "'l', repeat('x', 1100), 1",
+		"'l', 's', 1, valid_until => '-infinity'", "'l', 's', 1, 'infinity'", "'l', repeat('x', 1100), 1",
 	} {
 		_, err := operator.Exec(t.Context(), "select pglimit.set_limit_override("+args+")")
 		var server *pgconn.PgError

@@ -37,6 +37,8 @@ declare
         set_limit_override.tenant, current_setting('pglimit.tenant', true), '');
     v_key text := format(
         e'%s\x1f%s\x1f%s', v_tenant, set_limit_override.limit_name, set_limit_override.subject);
+    v_from timestamptz := nullif(set_limit_override.valid_from, '-infinity');
+    v_until timestamptz := nullif(set_limit_override.valid_until, 'infinity');
     v_turn bigint;
     v_before jsonb;
     v_after jsonb;
@@ -58,13 +60,18 @@ begin
             hint = 'Pass max_hits => 0 to refuse everything; to go back to the limit call '
                 || 'pglimit.drop_limit_override.';
     end if;
-    if set_limit_override.valid_until <= set_limit_override.valid_from
-        or set_limit_override.valid_until <= clock_timestamp()
-    then
+    if v_from = 'infinity' then
         raise exception using
             errcode = 'PGL01',
-            message = format('valid_until of %s is too early', set_limit_override.valid_until),
-            detail = 'An override would be over before it has begun, or is over now.',
+            message = 'valid_from is infinity',
+            detail = 'Such an override would never begin.',
+            hint = 'Pass the instant at which it begins, or null for now.';
+    end if;
+    if v_until <= v_from or v_until <= clock_timestamp() then
+        raise exception using
+            errcode = 'PGL01',
+            message = format('valid_until of %s is too early', v_until),
+            detail = 'The override would be over before it has begun, or is over now.',
             hint = 'Pass a later instant with its time zone, or null for ever: '
                 || 'valid_until => now() + interval ''1 day''.';
     end if;
@@ -82,9 +89,8 @@ begin
         updated_by)
     values (
         v_tenant, set_limit_override.limit_name, set_limit_override.subject,
-        set_limit_override.max_hits, set_limit_override.valid_from,
-        set_limit_override.valid_until, nextval('pglimit.limit_versions'), clock_timestamp(),
-        session_user)
+        set_limit_override.max_hits, v_from, v_until, nextval('pglimit.limit_versions'),
+        clock_timestamp(), session_user)
     on conflict on constraint limit_overrides_pkey do update
     set max_hits = excluded.max_hits,
         valid_from = excluded.valid_from,

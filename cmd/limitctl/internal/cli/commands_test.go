@@ -548,3 +548,36 @@ func TestCompletionIsQuickAndQuiet(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, b.out)
 	}
 }
+
+func TestLimitSetMode(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.client.limits = []pgclient.LimitRow{{
+		Limit: "api", MaxHits: 100, Per: time.Minute, Algorithm: "fixed_window", Mode: "enforce", OnOutage: "allow",
+	}}
+	b.want(t, b.run("limit", "set", "api", "--mode", "shadow"), exitOK,
+		"Changed limit api to 100 hits per 1m, mode shadow (was 100 per 1m, mode enforce).\n", "")
+	b.done(t, `set_limit {"Limit":"api","MaxHits":100,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Mode":"shadow","OnOutage":"allow","Tenant":""}`)
+	b.out.Reset()
+	b.client.limits[0].Mode = "shadow"
+	b.want(t, b.run("limit", "set", "api", "--mode", "enforce", "--dry-run"), exitOK,
+		"Would change limit api to 100 hits per 1m, mode enforce (was 100 per 1m, mode shadow).\n", "")
+	b = setup(false)
+	b.want(t, b.run("limit", "set", "api", "--mode", "loose"), exitUsage, "",
+		"limitctl limit set: --mode \"loose\": it is one of enforce, shadow, off\nHINT: limitctl limit set --help lists the flags\n")
+}
+
+func TestOverrideSet(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.client.overrides = []pgclient.LimitOverrideRow{{Limit: "api", Subject: "bob", MaxHits: 5, State: "valid"}}
+	b.want(t, b.run("limit", "override", "set", "api", "bob", "--max-hits", "1", "--from", "2026-12-01T00:00:00+02:00", "--until", "2d"), exitOK,
+		"Gave \"bob\" 1 hit of limit api from 2026-11-30T22:00:00Z until 2026-12-02T12:00:00Z (was 5).\n", "")
+	b.done(t, `set_limit_override {"Limit":"api","Subject":"bob","MaxHits":1,"ValidFrom":"2026-12-01T00:00:00+02:00","ValidUntil":"2026-12-02T12:00:00Z","Tenant":""}`)
+	b.out.Reset()
+	b.want(t, b.run("limit", "override", "set", "api", "bob", "--tenant", "acme", "--max-hits", "0", "--dry-run"), exitOK,
+		"Would give \"bob\" 0 hits of limit api of tenant \"acme\".\n", "")
+	b.out.Reset()
+	b.want(t, b.run("limit", "override", "drop", "api", "bob", "--yes"), exitOK,
+		"Dropped the override of \"bob\": limit api is its limit again.\n", "")
+}

@@ -166,6 +166,10 @@ func (c *poolClient) ListEndpoints(ctx context.Context, p pgclient.ListEndpoints
 	return c.lists.ListEndpoints(ctx, p)
 }
 
+func (c *poolClient) ListLimitOverrides(ctx context.Context, p pgclient.ListLimitOverridesParams) ([]pgclient.LimitOverrideRow, error) {
+	return c.lists.ListLimitOverrides(ctx, p)
+}
+
 func (c *poolClient) ListLimits(ctx context.Context, p pgclient.ListLimitsParams) ([]pgclient.LimitRow, error) {
 	return c.lists.ListLimits(ctx, p)
 }

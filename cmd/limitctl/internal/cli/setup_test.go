@@ -86,6 +86,7 @@ type fakeClient struct {
 	endpoints    []pgclient.EndpointRow
 	installation pgclient.Installation
 	limits       []pgclient.LimitRow
+	overrides    []pgclient.LimitOverrideRow
 	permits      []pgclient.PermitRow
 	purges       []pgclient.PurgeResult
 	released     map[int64]pgclient.Reason
@@ -165,6 +166,24 @@ func (c *fakeClient) ListEndpoints(_ context.Context, p pgclient.ListEndpointsPa
 		func(r pgclient.EndpointRow) bool {
 			return (p.Endpoint == "" || p.Endpoint == r.Endpoint) && (p.Tenant == nil || *p.Tenant == r.Tenant)
 		}), c.err
+}
+
+func (c *fakeClient) DropLimitOverride(_ context.Context, p pgclient.DropLimitOverrideParams) (bool, error) {
+	c.did("drop_limit_override %s %q %q", p.Limit, p.Subject, p.Tenant)
+	return len(c.overrides) > 0, c.err
+}
+
+func (c *fakeClient) ListLimitOverrides(_ context.Context, p pgclient.ListLimitOverridesParams) ([]pgclient.LimitOverrideRow, error) {
+	return pageOf(c.overrides, p.MaxRows,
+		func(r pgclient.LimitOverrideRow) bool { return p.After == "" || r.Cursor > p.After },
+		func(r pgclient.LimitOverrideRow) bool {
+			return (p.Limit == "" || p.Limit == r.Limit) && (p.Subject == "" || p.Subject == r.Subject) && (p.Tenant == nil || *p.Tenant == r.Tenant)
+		}), c.err
+}
+
+func (c *fakeClient) SetLimitOverride(_ context.Context, p pgclient.SetLimitOverrideParams) (int64, error) {
+	c.did("set_limit_override %s", jsonOf(p))
+	return 7, c.err
 }
 
 func (c *fakeClient) ListLimits(_ context.Context, p pgclient.ListLimitsParams) ([]pgclient.LimitRow, error) {
