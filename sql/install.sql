@@ -27,6 +27,7 @@
 {{ template "functions/internal/take_lanes.sql" . }}
 {{ template "functions/internal/lock_permit.sql" . }}
 {{ template "functions/internal/begin_epoch.sql" . }}
+{{ template "functions/internal/find_reserve.sql" . }}
 
 -- internal: history
 {{ template "functions/internal/record_change.sql" . }}
@@ -40,6 +41,7 @@
 {{ template "functions/claim_permit.sql" . }}
 {{ template "functions/renew_permit.sql" . }}
 {{ template "functions/release_permit.sql" . }}
+{{ template "functions/reassert_permit.sql" . }}
 
 -- limits and endpoints
 {{ template "functions/set_limit.sql" . }}
@@ -59,6 +61,7 @@
 {{ template "functions/purge.sql" . }}
 {{ template "functions/set_installation_cap.sql" . }}
 {{ template "functions/set_purge_after.sql" . }}
+{{ template "functions/set_grace.sql" . }}
 {{ template "functions/raise_epoch.sql" . }}
 {{ template "functions/show_installation.sql" . }}
 

@@ -49,7 +49,8 @@ begin
         x.claimed_at,
         x.expires_at,
         case when x.expires_at > clock_timestamp() then 'live' else 'lapsed' end,
-        x.note
+        x.note,
+        x.reasserted_at
     from (
         select
             p.permit_id,
@@ -62,7 +63,9 @@ begin
             p.weight::bigint as weight,
             p.claimed_at,
             p.expires_at,
-            p.note
+            p.note,
+            -- no claim pays for taking away what an earlier permit left in the lane's row
+            case when p.reasserted_at = p.claimed_at then p.reasserted_at end as reasserted_at
         from pglimit.permits p
         where p.permit_id > greatest(coalesce(after, 0), 0)
             and p.claimed_at <= v_claimed_by

@@ -25,6 +25,8 @@ grant execute on function
     pglimit.claim_permit(
         text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text),
     pglimit.renew_permit(bigint, interval),
+    pglimit.reassert_permit(
+        bigint, text, text, bigint, bigint, bigint, interval, bigint, jsonb, text),
     pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text)
 to pglimit_app;
 
@@ -61,6 +63,7 @@ grant execute on function
     pglimit.release_holder(text, text, text, text),
     pglimit.set_endpoint(
         text, bigint, bigint, interval, bigint, boolean, text, text, text, interval),
+    pglimit.set_grace(interval),
     pglimit.set_installation_cap(bigint),
     pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text),
     pglimit.set_purge_after(interval)

@@ -5,7 +5,8 @@
 -- row of a lane is the one with the highest turn. A lane is free when that row has lapsed or was
 -- released (expires_at -infinity). A permit holds `weight` lanes in each of its pools, all rows
 -- with its permit_id and one expires_at; its head row alone (claimed_at is not null) carries what
--- is listed.
+-- is listed. A live lane of permit_id 0 is room that is kept after a crash for a permit that was
+-- live before, see _begin_epoch.
 create unlogged table pglimit.permits (
     pool text collate "C" not null,
     lane integer not null,
@@ -22,6 +23,7 @@ create unlogged table pglimit.permits (
     for_pool text collate "C",
     request text collate "C",
     note jsonb,
+    reasserted_at timestamptz,
     constraint permits_pkey primary key (pool, lane, turn)
 ) with (
     fillfactor = 70,
@@ -51,5 +53,7 @@ comment on column pglimit.permits.ends_at is
     'when the permit ends however often it is renewed; null without a longest of its endpoint';
 comment on column pglimit.permits.request is
     'tenant, endpoint, holder and request_id of the claim; set on the head row alone';
+comment on column pglimit.permits.reasserted_at is
+    'claimed_at of a permit that was reasserted; another instant is that of an earlier permit here';
 comment on column pglimit.permits.for_pool is
     'tenant, endpoint and holder of the permit, where the head row lies in a shared pool';

@@ -1,14 +1,18 @@
 -- Locks `weight` free lanes of a pool, or says that the pool has no room.
 -- `kind` is 1, 2 or 3 for the pool of a holder, an endpoint, the installation; callers go in this
--- order. Writes: permits (new lanes, free). Locks: the pool's creation lock when lanes are made or
--- several are taken; rows of permits, for which it never waits: a free lane that another claim has
--- locked is passed over, and when nothing else is left this looks again, for at most a second. Lost
--- races mean another look; a refusal is always the result of a whole look.
+-- order. `held` are lanes that the caller has locked already and that count as in use: room kept
+-- after a crash. Writes: permits (new lanes, free); where it finds the installation's pool empty
+-- and no sentinel, the new epoch, so that nobody takes the room that is kept. Locks: the pool's
+-- creation lock when lanes are made or several are taken; rows of permits, for which it never
+-- waits: a free lane that another claim has locked is passed over, and when nothing else is left
+-- this looks again, for at most a second. Lost races mean another look; a refusal is always the
+-- result of a whole look.
 create or replace function pglimit._take_lanes(
     kind integer,
     pool text,
     cap bigint,
     weight bigint,
+    held tid[] default '{}',
     out taken tid[],
     out in_use bigint,
     out free_at timestamptz
@@ -30,12 +34,12 @@ declare
     v_alone boolean := false;
     v_now timestamptz;
 begin
-    taken := array[]::tid[];
+    taken := _take_lanes.held;
     for v_attempt in 1..100000 loop
         select f.in_use, f.free_at, f.top, f.tids, f.turns
         into in_use, free_at, v_top, v_tids, v_turns
         from pglimit._find_lanes(_take_lanes.pool, _take_lanes.cap, _take_lanes.weight) f;
-        if in_use + _take_lanes.weight > _take_lanes.cap then
+        if in_use - cardinality(_take_lanes.held) + _take_lanes.weight > _take_lanes.cap then
             taken := null;
             return;
         end if;
@@ -70,6 +74,12 @@ begin
                 -- in a circle
                 perform pglimit._lock_creation(_take_lanes.kind, _take_lanes.pool);
                 v_alone := true;
+                continue;
+            end if;
+            if v_top = 0 and _take_lanes.kind = 3 and not exists (
+                select from pglimit.sentinel s where s.singleton)
+            then
+                perform pglimit._begin_epoch(null);
                 continue;
             end if;
             v_now := clock_timestamp();
@@ -107,7 +117,7 @@ begin
 end
 $$;
 
-comment on function pglimit._take_lanes(integer, text, bigint, bigint) is
+comment on function pglimit._take_lanes(integer, text, bigint, bigint, tid[]) is
     'internal: locks free lanes of a pool; taken is null when the pool has no room';
 
-revoke all on function pglimit._take_lanes(integer, text, bigint, bigint) from public;
+revoke all on function pglimit._take_lanes(integer, text, bigint, bigint, tid[]) from public;
