@@ -131,7 +131,9 @@ func loadBeforeLoss(t *testing.T, db *dbtest.DB, dsn func(role string) string) (
 			}
 		})
 	}
-	time.Sleep(50 * time.Millisecond) // of load
+	for last.Load() < before.cat+50 { // of load
+		time.Sleep(time.Millisecond)
+	}
 	return before, func() int64 { wg.Wait(); return last.Load() }
 }
 
@@ -370,6 +372,86 @@ func TestReserveIsBounded(t *testing.T) {
 	wantReserve(t, operator, 8, 0, 1)
 }
 
+// TestReassertsAtOnce: two that come at the same moment to a cap with room for one.
+func TestReassertsAtOnce(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	operator := db.Conn("pglimit_operator")
+	conns := appConns(t, db, 2)
+	const args = "'e', 'h', installation_cap => %d, lease => '1 hour'"
+	mustExec(t, operator, "select pglimit.set_grace('20 minutes')")
+	ids := []int64{*wantGrant(t, conns[0], fmt.Sprintf(args, 9)).ID, *wantGrant(t, conns[0], fmt.Sprintf(args, 9)).ID}
+	mustExec(t, operator, "select pglimit.purge()")
+	mustExec(t, db.System(), lose)
+	wantGrant(t, conns[0], cats) // begins the epoch, under locks of its own
+	mustExec(t, conns[0], "begin")
+	wantReassert(t, conns[0], fmt.Sprintf("%d, "+args, ids[0], 1), "reasserted")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wantReassert(t, conns[1], fmt.Sprintf("%d, "+args, ids[1], 1), "installation")
+	}()
+	waitForLock(t, db, conns[1].PgConn().PID())
+	mustExec(t, conns[0], "commit")
+	<-done
+	wantReserve(t, operator, 2, 1, 1)
+	wantReassert(t, conns[1], fmt.Sprintf("%d, "+args, ids[1], 2), "reasserted")
+}
+
+// TestReassertOutsideTheInstallation: the first call after a loss is of a permit that has no place in the
+// installation's pool, where room is kept all the same.
+func TestReassertOutsideTheInstallation(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	mustExec(t, operator, "select pglimit.set_grace('20 minutes')")
+	id := *wantGrant(t, app, cats).ID
+	wantGrant(t, app, bobs)
+	mustExec(t, operator, "select pglimit.purge()")
+	mustExec(t, db.System(), lose)
+	wantReassert(t, app, fmt.Sprintf("%d, %s", id, cats), "reasserted")
+	wantReserve(t, operator, 2, 2, 1)
+	if next := *wantGrant(t, app, anns).ID; next/epochOf <= id/epochOf {
+		t.Errorf("%d follows %d", next, id)
+	}
+}
+
+// TestSentinelGoneAlone: whoever deletes that row makes a loss where there was none, but what is live stays
+// so, and nothing is kept beside it.
+func TestSentinelGoneAlone(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	id := *wantGrant(t, app, bobs).ID
+	mustExec(t, operator, "select pglimit.purge()")
+	mustExec(t, db.System(), "delete from pglimit.sentinel")
+	wantGrant(t, app, bobs)
+	wantReserve(t, operator, 4, 0, 1)
+	wantReason(t, app, fmt.Sprintf("renew_permit(%d)", id), "renewed")
+}
+
+// TestRaiseEpochWaitsInOrder: it waits for the lock of the installation's pool before it takes the row that a
+// claim wants after it.
+func TestRaiseEpochWaitsInOrder(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator, other := db.Conn("pglimit_app"), db.Conn("pglimit_operator"), db.Conn("pglimit_operator")
+	wantGrant(t, app, bobs)
+	mustExec(t, app, "begin")
+	wantGrant(t, app, bobs)
+	done := make(chan error)
+	go func() {
+		_, err := operator.Exec(context.Background(), "select pglimit.raise_epoch()")
+		done <- err
+	}()
+	waitForLock(t, db, operator.PgConn().PID())
+	mustExec(t, other, "select pglimit.set_grace('1 minute')")
+	mustExec(t, app, "commit")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFirstEpochIsNoLoss: neither the first claim, nor a purge before it, nor raise_epoch is one.
 func TestFirstEpochIsNoLoss(t *testing.T) {
 	t.Parallel()
@@ -430,6 +512,7 @@ func TestFirstAfterLoss(t *testing.T) {
 				t.Fatal("nothing is known to be live")
 			}
 			mustExec(t, db.System(), lose)
+			mustExec(t, db.System(), "select pglimit._lock_creation(3, e'\\x1f\\x1f')") // so that its row can be looked for
 
 			call := map[string]string{
 				"pooled":      "claim_permit(" + pooled + ")",
@@ -445,6 +528,11 @@ func TestFirstAfterLoss(t *testing.T) {
 			}
 			mustExec(t, holder, "begin")
 			mustExec(t, holder, "select from pglimit."+call)
+			// Nobody can make lanes between the look at the pool and the new epoch.
+			if mustScan[int](t, db.System(), "select count(*) from (select from pglimit.creation_locks where lock_number = "+
+				"3 * 16384 + (hashtextextended(e'\\x1f\\x1f', 0) & 16383) for update skip locked) l") != 0 {
+				t.Errorf("first %s holds no lock on the pool's lanes", first)
+			}
 
 			reasons := make([]string, len(conns))
 			var wg sync.WaitGroup
