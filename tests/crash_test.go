@@ -283,7 +283,11 @@ func TestStandby(t *testing.T) {
 			t.Errorf("a publication of %s: %v", table, err)
 		}
 	}
-	mustExec(t, super, "create publication p for table pglimit.limits, pglimit.changes")
+	mustExec(t, super, "create publication p for all tables")
+	published := mustScan[string](t, super, "select string_agg(tablename, ' ') from pg_publication_tables where schemaname = 'pglimit'")
+	if !strings.Contains(published, "endpoints") || strings.Contains(published, "permits") || strings.Contains(published, "counters") {
+		t.Errorf("a publication of all tables has %s", published)
+	}
 	lsn := mustScan[string](t, super, "select pg_current_wal_insert_lsn()::text")
 	replica := connect(t, at(t, db.SuperURL(), standby))
 	for !mustScan[bool](t, replica, "select pg_last_wal_replay_lsn() >= '"+lsn+"'") {
