@@ -675,6 +675,48 @@ func TestReassertRefusalWritesNothing(t *testing.T) {
 	}
 }
 
+// TestReassertOverridden: the holder's override beats what the call gives, as in a claim.
+func TestReassertOverridden(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	mustExec(t, operator, "select pglimit.set_grace('20 minutes'), pglimit.set_endpoint('e', holder_cap => 1, time_bound => '1 minute')")
+	mustExec(t, operator, "select pglimit.set_endpoint_override('e', 'h', holder_cap => 2)")
+	ids := []int64{*wantGrant(t, app, "'e', 'h'").ID, *wantGrant(t, app, "'e', 'h'").ID}
+	mustExec(t, db.System(), lose)
+	for i, want := range []string{"reasserted", "reasserted"} {
+		wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h', holder_cap => 1", ids[i]), want)
+	}
+	wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h', holder_cap => 9", ids[0]-1), "holder")
+}
+
+// TestAllKindsAfterLoss: tickets and permits beyond the caps come at once with others after a loss, whose locks
+// they take in the same order.
+func TestAllKindsAfterLoss(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	operator := db.Conn("pglimit_operator")
+	conns := appConns(t, db, 8)
+	mustExec(t, operator, `select pglimit.set_grace('20 minutes'), pglimit.set_endpoint('shadow', holder_cap => 1, time_bound => '1 minute', mode => 'shadow'),
+		pglimit.set_endpoint('off', holder_cap => 1, time_bound => '1 minute', mode => 'off'), pglimit.set_endpoint('e', holder_cap => 9, time_bound => '1 minute')`)
+	wantGrant(t, conns[0], bobs)
+	mustExec(t, operator, "select pglimit.purge()")
+	for round := range 25 {
+		mustExec(t, db.System(), lose)
+		together(t, conns, func(i int, conn *pgx.Conn) {
+			call := []string{
+				"claim_permit('shadow', 'h', weight => 2)", "claim_permit('off', 'h')", "enqueue_permit('shadow', 'h')", "claim_permit('e', 'h', weight => 2)",
+			}[i%4]
+			if _, err := conn.Exec(t.Context(), "select from pglimit."+call); err != nil {
+				t.Errorf("round %d, %s: %v", round, call, err)
+			}
+		})
+		if i := showInstallation(t, operator); i.Losses != int64(round+1) || i.Reserved != 2 {
+			t.Errorf("round %d: %+v", round, i)
+		}
+	}
+}
+
 // TestReassertByTheEndpointsRow: caps, lease and the longest time come from the row where the call
 // leaves them out, the tenant's row first.
 func TestReassertByTheEndpointsRow(t *testing.T) {

@@ -27,12 +27,15 @@ var readmeLogins = map[string]string{
 
 // readmeStable are the columns whose values do not depend on the clock or the server.
 var readmeStable = []string{
-	"action", "after", "allowed", "before", "cap", "granted", "holder", "in_installation", "in_use", "limit_name", "limit_version", "max_hits", "per", "quota",
-	"reason", "released", "remaining", "renewed", "state", "subject", "time_bound", "used", "version", "why",
+	"action", "after", "ahead", "allowed", "before", "cap", "check_name", "enqueued", "granted", "holder", "in_installation", "in_use", "limit_name", "max_hits", "per", "quota",
+	"reason", "released", "remaining", "renewed", "share", "state", "subject", "there", "time_bound", "used", "why",
 }
 
-// readmeUnstable are the functions that return one value which does.
-var readmeUnstable = []string{"raise_epoch", "set_installation_cap"}
+// readmeUnstable are the functions that return one value which does, or depends on what the examples before it did: a
+// version.
+var readmeUnstable = []string{
+	"raise_epoch", "set_endpoint", "set_endpoint_override", "set_installation_cap", "set_limit", "set_limit_override",
+}
 
 var (
 	readmeBlock  = regexp.MustCompile("(?ms)^```psql ?(\\w*)\n(.*?)^```$")
@@ -205,7 +208,7 @@ func (s *readmeRun) run(login, session, sql string, shown []string) {
 	for r, row := range rows {
 		for i, name := range names {
 			got := string(result.Rows[r][i])
-			if name == "permit_id" && row[i] != "" {
+			if (name == "permit_id" || name == "ticket") && row[i] != "" {
 				s.ids[row[i]] = got
 			}
 			if slices.Contains(readmeStable, name) && got != row[i] {

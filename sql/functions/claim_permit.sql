@@ -17,7 +17,8 @@ create or replace function pglimit.claim_permit(
     weight bigint default 1,
     request_id text default null,
     note jsonb default null,
-    tenant text default null
+    tenant text default null,
+    ticket bigint default null
 )
 returns pglimit.claim_row
 language plpgsql
@@ -50,6 +51,12 @@ declare
     v_row_cap bigint;
     v_on_outage text;
     v_version bigint;
+    v_special boolean;
+    v_mode text;
+    v_queued boolean;
+    v_room bigint;
+    v_holder_room bigint;
+    v_cap bigint;
     v_lease interval;
     v_request text;
     v_luck integer := random() * 1000000000;
@@ -82,6 +89,7 @@ begin
         and octet_length(v_for) <= 1026
         and claim_permit.weight = 1
         and claim_permit.note is null
+        and claim_permit.ticket is null
         and (claim_permit.lease <= '0 s') is not true
         and (claim_permit.holder_cap < 0) is not true
         and (claim_permit.endpoint_cap < 0) is not true
@@ -92,23 +100,24 @@ begin
             claim_permit.endpoint, claim_permit.holder, claim_permit.holder_cap,
             claim_permit.endpoint_cap, claim_permit.installation_cap, claim_permit.lease,
             claim_permit.weight, claim_permit.note, v_tenant);
+        v_queued := claim_permit.ticket is not null;
     end if;
 
     select
         e.holder_cap, e.endpoint_cap, e.in_installation, e.time_bound, e.longest, e.row_cap,
-        e.on_outage, e.limit_version
+        e.on_outage, e.limit_version, e.special
     into
         v_holder_cap, v_endpoint_cap, v_in_installation, v_time_bound, v_longest, v_row_cap,
-        v_on_outage, v_version
+        v_on_outage, v_version, v_special
     from pglimit.endpoints e
     where e.tenant = v_tenant and e.endpoint = claim_permit.endpoint;
     if not found and v_tenant <> '' then
         select
             e.holder_cap, e.endpoint_cap, e.in_installation, e.time_bound, e.longest, e.row_cap,
-            e.on_outage, e.limit_version
+            e.on_outage, e.limit_version, e.special
         into
             v_holder_cap, v_endpoint_cap, v_in_installation, v_time_bound, v_longest, v_row_cap,
-            v_on_outage, v_version
+            v_on_outage, v_version, v_special
         from pglimit.endpoints e
         where e.tenant = '' and e.endpoint = claim_permit.endpoint;
     end if;
@@ -116,6 +125,35 @@ begin
         select i.installation_cap into v_installation_cap
         from pglimit.installation i
         where i.singleton;
+    end if;
+    if v_special or v_queued then
+        if v_queued then
+            -- those wait for each other who wait in one queue; poll_ticket has seen that there is
+            -- room
+            v_request := pglimit._check_ticket(claim_permit.ticket, claim_permit.request_id);
+            perform pglimit._lock_creation(4, v_request);
+            perform pglimit._lock_creation(6, v_shared);
+        end if;
+        if v_special then
+            select
+                r.mode,
+                r.fair or claim_permit.ticket is not null,
+                coalesce(r.holder_cap, claim_permit.holder_cap),
+                coalesce(r.limit_version, v_version)
+            into v_mode, v_queued, claim_permit.holder_cap, v_version
+            from pglimit._claim_rule(v_tenant, claim_permit.endpoint, claim_permit.holder) r;
+            if v_mode = 'off' then
+                select b.permit_id, b.expires_at
+                into v_id, v_expires
+                from pglimit._grant_beyond(
+                    v_tenant, claim_permit.endpoint, claim_permit.holder, claim_permit.lease,
+                    v_time_bound, v_longest, claim_permit.weight, claim_permit.request_id,
+                    v_request, claim_permit.note, false) b;
+                return row(
+                    true, 'off', v_id, v_expires, null, null, null,
+                    v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
+            end if;
+        end if;
     end if;
     v_caps := array[
         coalesce(claim_permit.holder_cap, v_holder_cap),
@@ -152,7 +190,7 @@ begin
             v_reason := 'never';
             exit;
         end if;
-        if claim_permit.weight = 1 then
+        if claim_permit.weight = 1 and claim_permit.ticket is null then
             for v_probe in 1..2 loop
                 v_lane := 1 + (v_luck + v_probe) % least(v_caps[k], 256);
                 select
@@ -190,6 +228,11 @@ begin
                 v_retry := greatest(v_free_at - clock_timestamp(), interval '1 microsecond');
                 exit;
             end if;
+            if k = 1 then
+                v_holder_room := v_caps[k] - v_in_use;
+            else
+                v_room := least(v_room, v_caps[k] - v_in_use);
+            end if;
         end if;
     end loop;
 
@@ -208,17 +251,22 @@ begin
         if v_expires > clock_timestamp() then
             return row(
                 true, 'granted', v_id, v_expires, null, null, null,
-                v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
+                v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
         end if;
     end if;
-    if v_reason is not null then
-        return row(
-            false, v_reason, null, null, v_caps[v_last], v_in_use, v_retry,
-            v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
+    if v_queued and v_reason is null then
+        select w.reason, w.cap, w.in_use, w.retry_after
+        into v_reason, v_cap, v_in_use, v_retry
+        from pglimit._refuse_turn(
+            v_tenant, claim_permit.endpoint, claim_permit.holder, claim_permit.ticket,
+            claim_permit.weight, v_caps, v_room, v_holder_room) w;
     end if;
 
     -- one slot of one pool, the commonest case: locked and taken in one statement
-    if v_found[v_last] is not null and v_pool_count = 1 then
+    if v_reason is not null then
+        v_cap := coalesce(v_cap, v_caps[v_last]);
+        v_caps := array[null, null, null]::bigint[];
+    elsif v_found[v_last] is not null and v_pool_count = 1 and v_queued is not true then
         v_now := clock_timestamp();
         v_expires := v_now + least(v_lease, v_longest);
         update pglimit.permits p
@@ -250,7 +298,7 @@ begin
         if found then
             return row(
                 true, 'granted', v_id, v_expires, null, null, null,
-                v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
+                v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
         end if;
         v_found[v_last] := null;
     end if;
@@ -276,14 +324,41 @@ begin
             into v_in_use, v_free_at, v_taken
             from pglimit._take_lanes(k, v_pools[k], v_caps[k], claim_permit.weight) f;
             if v_in_use + claim_permit.weight > v_caps[k] then
-                return row(
-                    false, (array['holder', 'endpoint', 'installation'])[k], null, null,
-                    v_caps[k], v_in_use,
-                    greatest(v_free_at - clock_timestamp(), interval '1 microsecond'),
-                    v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
+                v_reason := (array['holder', 'endpoint', 'installation'])[k];
+                v_cap := v_caps[k];
+                v_retry := greatest(v_free_at - clock_timestamp(), interval '1 microsecond');
+                exit;
             end if;
         end if;
     end loop;
+
+    if v_queued and v_reason is null and claim_permit.ticket is null then
+        -- who came to wait while the slots were locked was first: what they wait for is these
+        select w.reason, w.cap, w.in_use, w.retry_after
+        into v_reason, v_cap, v_in_use, v_retry
+        from pglimit._refuse_turn(
+            v_tenant, claim_permit.endpoint, claim_permit.holder, null, claim_permit.weight,
+            v_caps, v_room, v_holder_room) w;
+    end if;
+    if v_reason is not null then
+        if v_mode = 'shadow' then
+            select b.permit_id, b.expires_at
+            into v_id, v_expires
+            from pglimit._grant_beyond(
+                v_tenant, claim_permit.endpoint, claim_permit.holder, v_lease, null, v_longest,
+                claim_permit.weight, null, v_request, claim_permit.note, true) b;
+            if claim_permit.ticket is not null then
+                perform pglimit._leave_queue(
+                    v_tenant, claim_permit.endpoint, claim_permit.ticket);
+            end if;
+            return row(
+                true, 'shadow', v_id, v_expires, v_cap, v_in_use, v_retry,
+                v_time_bound, v_row_cap, v_on_outage, v_version, v_reason)::pglimit.claim_row;
+        end if;
+        return row(
+            false, v_reason, null, null, v_cap, v_in_use, v_retry,
+            v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
+    end if;
 
     v_tid := v_taken[1];
     v_now := clock_timestamp();
@@ -310,18 +385,21 @@ begin
         returning p.permit_id
     )
     select t.permit_id into v_id from taken t limit 1;
+    if v_queued then
+        perform pglimit._leave_queue(v_tenant, claim_permit.endpoint, claim_permit.ticket);
+    end if;
     return row(
         true, 'granted', v_id, v_expires, null, null, null,
-        v_time_bound, v_row_cap, v_on_outage, v_version)::pglimit.claim_row;
+        v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
 end
 $$;
 
 comment on function pglimit.claim_permit(
-    text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text) is
+    text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text, bigint) is
     'Claims a permit of a heavy endpoint for a holder, within the caps of holder, endpoint and '
     'installation, all or nothing. One row; a refusal is a row with granted = false that names '
     'the pool. PGL01 invalid argument, PGL02 unknown endpoint, PGL03 wrong transaction, '
     '55P03 after 1 s of waiting.';
 
 revoke all on function pglimit.claim_permit(
-    text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text) from public;
+    text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text, bigint) from public;

@@ -15,7 +15,9 @@ rows 100
 set search_path = pg_catalog, pg_temp
 set row_security = on
 set lock_timeout = '1s'
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set enable_bitmapscan = off
 set jit = off
 as $$
 #variable_conflict use_column
@@ -25,8 +27,10 @@ begin
     select
         e.tenant::text, e.endpoint::text, e.holder_cap, e.endpoint_cap, e.time_bound, e.longest,
         e.row_cap, e.in_installation, e.mode, e.on_outage, e.limit_version, e.updated_at,
-        e.updated_by, e.tenant || e'\x1f' || e.endpoint
+        e.updated_by, e.tenant || e'\x1f' || e.endpoint, e.fair, e.queue_cap, e.holder_queue_cap,
+        q.waiting, q.shadow_refused
     from pglimit.endpoints e
+    cross join lateral pglimit._endpoint_pools(e.tenant, e.endpoint) q
     where (
             after is null
             or (e.tenant, e.endpoint)

@@ -1,5 +1,6 @@
 -- Lists permits by ascending permit_id, a page a call: those of an endpoint or a holder, those held
--- for a while, those whose lease ends soon. Writes and locks nothing.
+-- for a while, those whose lease ends soon; tickets too, which are permits of a queue.
+-- Writes and locks nothing.
 create or replace function pglimit.list_permits(
     endpoint_filter text default null,
     holder_filter text default null,
@@ -48,7 +49,12 @@ begin
         x.weight,
         x.claimed_at,
         x.expires_at,
-        case when x.expires_at > clock_timestamp() then 'live' else 'lapsed' end,
+        case
+            when x.expires_at <= clock_timestamp() then 'lapsed'
+            when x.waits then 'waiting'
+            when x.beyond then 'beyond'
+            else 'live'
+        end,
         x.note,
         x.reasserted_at
     from (
@@ -64,6 +70,8 @@ begin
             p.claimed_at,
             p.expires_at,
             p.note,
+            p.queue_tag is not null as waits,
+            p.shadow_refused is not null as beyond,
             -- no claim pays for taking away what an earlier permit left in the lane's row
             case when p.reasserted_at = p.claimed_at then p.reasserted_at end as reasserted_at
         from pglimit.permits p

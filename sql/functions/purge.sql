@@ -92,6 +92,7 @@ begin
             -- them, which would stay alone. Where there are lanes, the creation lock has its row.
             v_kind := case
                 when v_pool = e'\x1f\x1f' then 3
+                when split_part(v_pool, e'\x1f', 2) = '' then 7
                 when right(v_pool, 1) = e'\x1f' then 2
                 else 1
             end;
@@ -131,7 +132,7 @@ begin
             from pglimit.counters c
             where c.ctid >= format('(%s,0)', v_block)::tid
                 and c.ctid < format('(%s,0)', v_block + 1)::tid
-                and c.reset_at < v_cutoff
+                and coalesce(c.reset_at, c.special_reset_at) < v_cutoff
             for update skip locked
         )
         delete from pglimit.counters c

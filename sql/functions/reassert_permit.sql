@@ -50,6 +50,7 @@ declare
     v_endpoint_cap bigint;
     v_installation_cap bigint;
     v_in_installation boolean;
+    v_special boolean;
     v_time_bound interval;
     v_longest interval;
     v_asked interval := reassert_permit.lease;
@@ -87,9 +88,12 @@ begin
         reassert_permit.endpoint_cap, reassert_permit.installation_cap, reassert_permit.lease,
         reassert_permit.weight, reassert_permit.note, v_tenant);
 
-    -- what the call leaves out, as in claim_permit
-    select e.holder_cap, e.endpoint_cap, e.in_installation, e.time_bound, e.longest
-    into v_holder_cap, v_endpoint_cap, v_in_installation, v_time_bound, v_longest
+    -- what the call leaves out, and the holder's override, as in claim_permit. Modes and queues
+    -- count for nothing: the permit was granted before.
+    select
+        e.holder_cap, e.endpoint_cap, e.in_installation, e.time_bound, e.longest, e.special
+    into
+        v_holder_cap, v_endpoint_cap, v_in_installation, v_time_bound, v_longest, v_special
     from pglimit.endpoints e
     where e.endpoint = reassert_permit.endpoint and e.tenant in (v_tenant, '')
     order by e.tenant desc
@@ -98,6 +102,12 @@ begin
         select i.installation_cap into v_installation_cap
         from pglimit.installation i
         where i.singleton;
+    end if;
+    if v_special then
+        select coalesce(r.holder_cap, reassert_permit.holder_cap)
+        into reassert_permit.holder_cap
+        from pglimit._claim_rule(
+            v_tenant, reassert_permit.endpoint, reassert_permit.holder) r;
     end if;
     v_caps := array[
         coalesce(reassert_permit.holder_cap, v_holder_cap),

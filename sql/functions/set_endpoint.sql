@@ -1,6 +1,7 @@
 -- Creates or replaces an endpoint; the next claim goes by it. Permits that are live stay live.
--- Writes: endpoints, limit_versions, changes. Locks: the endpoint's row, before its version is
--- drawn, so that the version of an endpoint only grows. Whoever finds no row and then meets one
+-- Writes: endpoints, limit_versions, changes. Locks: the creation lock of the endpoint's name, so
+-- that an override made meanwhile is seen; the endpoint's row, before its version is drawn, so that
+-- the version of an endpoint only grows. Whoever finds no row and then meets one
 -- that somebody else has made meanwhile looks again, so that the history says what it replaced.
 create or replace function pglimit.set_endpoint(
     endpoint text,
@@ -12,7 +13,10 @@ create or replace function pglimit.set_endpoint(
     mode text default 'enforce',
     on_outage text default 'allow',
     tenant text default null,
-    longest interval default null
+    longest interval default null,
+    fair boolean default false,
+    queue_cap bigint default 1000,
+    holder_queue_cap bigint default 100
 )
 returns bigint
 language plpgsql
@@ -30,6 +34,7 @@ declare
     v_tenant text := coalesce(set_endpoint.tenant, current_setting('pglimit.tenant', true), '');
     v_time_bound interval;
     v_longest interval;
+    v_overridden boolean;
     v_before jsonb;
     v_after jsonb;
     v_version bigint;
@@ -64,6 +69,13 @@ begin
         v_longest := pglimit._fixed_interval('longest', set_endpoint.longest);
     end if;
     perform pglimit._check_rule(set_endpoint.mode, set_endpoint.on_outage);
+    perform pglimit._check_queue(
+        set_endpoint.fair, set_endpoint.queue_cap, set_endpoint.holder_queue_cap);
+    perform pglimit._lock_creation(5, set_endpoint.endpoint);
+    v_overridden := exists (
+        select
+        from pglimit.endpoint_overrides o
+        where o.endpoint = set_endpoint.endpoint and (v_tenant = '' or o.tenant = v_tenant));
     for v_attempt in 1..100 loop
         select to_jsonb(e)
         into v_before
@@ -80,6 +92,10 @@ begin
                 in_installation = set_endpoint.in_installation,
                 mode = set_endpoint.mode,
                 on_outage = set_endpoint.on_outage,
+                fair = set_endpoint.fair,
+                queue_cap = set_endpoint.queue_cap,
+                holder_queue_cap = set_endpoint.holder_queue_cap,
+                overridden = v_overridden,
                 limit_version = nextval('pglimit.limit_versions'),
                 updated_at = clock_timestamp(),
                 updated_by = session_user
@@ -88,11 +104,14 @@ begin
         else
             insert into pglimit.endpoints as e (
                 tenant, endpoint, holder_cap, endpoint_cap, time_bound, longest, row_cap,
-                in_installation, mode, on_outage, limit_version, updated_at, updated_by)
+                in_installation, mode, on_outage, fair, queue_cap, holder_queue_cap,
+                overridden, limit_version, updated_at, updated_by)
             values (
                 v_tenant, set_endpoint.endpoint, set_endpoint.holder_cap,
                 set_endpoint.endpoint_cap, v_time_bound, v_longest, set_endpoint.row_cap,
                 set_endpoint.in_installation, set_endpoint.mode, set_endpoint.on_outage,
+                set_endpoint.fair, set_endpoint.queue_cap, set_endpoint.holder_queue_cap,
+                v_overridden,
                 nextval('pglimit.limit_versions'), clock_timestamp(), session_user)
             on conflict on constraint endpoints_pkey do nothing
             returning e.limit_version, to_jsonb(e) into v_version, v_after;
@@ -110,9 +129,11 @@ end
 $$;
 
 comment on function pglimit.set_endpoint(
-    text, bigint, bigint, interval, bigint, boolean, text, text, text, interval) is
+    text, bigint, bigint, interval, bigint, boolean, text, text, text, interval, boolean, bigint,
+    bigint) is
     'Creates or replaces the endpoint of this name. Returns its new limit_version. '
     'PGL01 invalid argument, PGL03 read-only or standby.';
 
 revoke all on function pglimit.set_endpoint(
-    text, bigint, bigint, interval, bigint, boolean, text, text, text, interval) from public;
+    text, bigint, bigint, interval, bigint, boolean, text, text, text, interval, boolean, bigint,
+    bigint) from public;

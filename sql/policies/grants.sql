@@ -23,7 +23,10 @@ grant usage on schema pglimit to pglimit_app, pglimit_operator, pglimit_monitor;
 -- what a service calls
 grant execute on function
     pglimit.claim_permit(
-        text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text),
+        text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text, bigint),
+    pglimit.enqueue_permit(
+        text, text, bigint, bigint, bigint, interval, bigint, interval, jsonb, text),
+    pglimit.poll_ticket(bigint),
     pglimit.renew_permit(bigint, interval),
     pglimit.reassert_permit(
         bigint, text, text, bigint, bigint, bigint, interval, bigint, jsonb, text),
@@ -42,11 +45,14 @@ grant execute on function
     pglimit.pglimit_version()
 to pglimit_app, pglimit_operator, pglimit_monitor;
 
--- what shows keys
+-- what shows keys, and the state of it all
 grant execute on function
+    pglimit.doctor(interval, interval),
     pglimit.list_changes(text, bigint, integer, text, text),
     pglimit.list_counters(text, text, text, integer, text, boolean),
+    pglimit.list_endpoint_overrides(text, text, text, integer, text),
     pglimit.list_endpoints(text, text, integer, text),
+    pglimit.list_limit_overrides(text, text, text, integer, text),
     pglimit.list_limits(text, text, integer, text),
     pglimit.list_permits(
         text, text, bigint, integer, text, boolean, interval, interval),
@@ -56,15 +62,22 @@ to pglimit_operator, pglimit_monitor;
 -- what an operator changes
 grant execute on function
     pglimit.drop_endpoint(text, text),
+    pglimit.drop_endpoint_override(text, text, text),
     pglimit.drop_limit(text, text),
+    pglimit.drop_limit_override(text, text, text),
     pglimit.force_release(bigint, text),
+    pglimit.install_ready(text, text),
     pglimit.purge(bigint),
     pglimit.raise_epoch(),
     pglimit.release_holder(text, text, text, text),
     pglimit.set_endpoint(
-        text, bigint, bigint, interval, bigint, boolean, text, text, text, interval),
+        text, bigint, bigint, interval, bigint, boolean, text, text, text, interval, boolean,
+        bigint, bigint),
+    pglimit.set_endpoint_override(
+        text, text, bigint, bigint, timestamptz, timestamptz, text),
     pglimit.set_grace(interval),
     pglimit.set_installation_cap(bigint),
     pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text),
+    pglimit.set_limit_override(text, text, bigint, timestamptz, timestamptz, text),
     pglimit.set_purge_after(interval)
 to pglimit_operator;

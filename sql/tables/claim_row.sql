@@ -10,7 +10,8 @@ create type pglimit.claim_row as (
     time_bound interval,
     row_cap bigint,
     on_outage text,
-    limit_version bigint
+    limit_version bigint,
+    shadow_reason text
 );
 
 comment on type pglimit.claim_row is

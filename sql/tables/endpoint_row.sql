@@ -13,7 +13,12 @@ create type pglimit.endpoint_row as (
     limit_version bigint,
     updated_at timestamptz,
     updated_by text,
-    cursor text
+    cursor text,
+    fair boolean,
+    queue_cap bigint,
+    holder_queue_cap bigint,
+    waiting bigint,
+    shadow_refused bigint
 );
 
 comment on type pglimit.endpoint_row is

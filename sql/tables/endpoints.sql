@@ -13,6 +13,12 @@ create table pglimit.endpoints (
     limit_version bigint not null,
     updated_at timestamptz not null,
     updated_by text not null,
+    fair boolean not null default false,
+    queue_cap bigint not null default 1000,
+    holder_queue_cap bigint not null default 100,
+    overridden boolean not null default false,
+    special boolean not null
+        generated always as (mode <> 'enforce' or fair or overridden) stored,
     constraint endpoints_pkey primary key (tenant, endpoint),
     constraint endpoints_holder_cap_check check (holder_cap >= 0),
     constraint endpoints_endpoint_cap_check check (endpoint_cap >= 0),
@@ -21,7 +27,10 @@ create table pglimit.endpoints (
     constraint endpoints_row_cap_check check (row_cap >= 0),
     constraint endpoints_some_cap_check
         check (holder_cap is not null or endpoint_cap is not null or in_installation),
-    constraint endpoints_on_outage_check check (on_outage in ('allow', 'refuse'))
+    constraint endpoints_mode_check check (mode in ('enforce', 'shadow', 'off')),
+    constraint endpoints_on_outage_check check (on_outage in ('allow', 'refuse')),
+    constraint endpoints_queue_cap_check check (queue_cap between 0 and 10000),
+    constraint endpoints_holder_queue_cap_check check (holder_queue_cap between 0 and 10000)
 );
 
 comment on table pglimit.endpoints is
@@ -32,3 +41,13 @@ comment on column pglimit.endpoints.longest is
     'how long a permit may last, renewals included; null for no bound';
 comment on column pglimit.endpoints.in_installation is
     'whether permits of this endpoint count against the installation cap';
+comment on column pglimit.endpoints.fair is
+    'whether a claim without a ticket is refused while tickets wait';
+comment on column pglimit.endpoints.queue_cap is
+    'tickets that may wait at once';
+comment on column pglimit.endpoints.holder_queue_cap is
+    'tickets of one holder that may wait at once';
+comment on column pglimit.endpoints.overridden is
+    'whether endpoint_overrides may have a row for a holder who claims by this row';
+comment on column pglimit.endpoints.special is
+    'whether a claim must look further than this row';

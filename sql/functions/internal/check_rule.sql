@@ -8,13 +8,13 @@ called on null input
 security invoker
 as $$
 begin
-    if mode is distinct from 'enforce' then
+    if mode is null or mode not in ('enforce', 'shadow', 'off') then
         raise exception using
             errcode = 'PGL01',
-            message = format('mode %s is not served by this version',
-                coalesce(quote_literal(mode), 'null')),
-            detail = 'This version of pglimit enforces every limit.',
-            hint = 'Leave mode out, or pass mode => ''enforce''.';
+            message = format('mode %s is unknown', coalesce(quote_literal(mode), 'null')),
+            detail = 'enforce refuses; shadow lets everything go on and counts what it would have '
+                || 'refused; off lets everything go on.',
+            hint = 'Pass mode => ''enforce'', ''shadow'' or ''off''.';
     end if;
     if on_outage is null or on_outage not in ('allow', 'refuse') then
         raise exception using
@@ -27,6 +27,6 @@ end
 $$;
 
 comment on function pglimit._check_rule(text, text) is
-    'internal: raises PGL01 for a mode or outage policy that this version does not serve';
+    'internal: raises PGL01 for a mode or outage policy that there is not';
 
 revoke all on function pglimit._check_rule(text, text) from public;

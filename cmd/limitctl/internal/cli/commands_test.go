@@ -463,8 +463,8 @@ func TestErrorsOfTheServer(t *testing.T) {
 		"Locked": {
 			pgconn.PgError{Code: "55P03", Message: "canceling statement due to lock timeout"},
 			exitError,
-			"limitctl limit list: canceling statement due to lock timeout (SQLSTATE 55P03)\nHINT: try again; if it stays, find the transaction that " +
-				"holds the row and end it, as a member of pg_monitor: select pid, query from pg_stat_activity where state like 'idle in transaction%'\n",
+			"limitctl limit list: canceling statement due to lock timeout (SQLSTATE 55P03)\nHINT: try again; if it stays, limitctl doctor " +
+				"--held-for 1s names the transaction that holds the row, and how to end it (to a member of pg_monitor)\n",
 		},
 		"NotInstalled": {
 			pgconn.PgError{Code: "3F000", Message: `schema "pglimit" does not exist`},

@@ -82,6 +82,7 @@ type fakeClient struct {
 	changes      []pgclient.ChangeRow // the newest first
 	counters     []pgclient.CounterRow
 	decision     pgclient.Decision
+	doctor       []pgclient.DoctorRow
 	endpoints    []pgclient.EndpointRow
 	installation pgclient.Installation
 	limits       []pgclient.LimitRow
@@ -95,6 +96,11 @@ func (c *fakeClient) did(format string, args ...any) {
 }
 
 func (c *fakeClient) Close() { c.closed = true }
+
+func (c *fakeClient) Doctor(_ context.Context, p pgclient.DoctorParams) ([]pgclient.DoctorRow, error) {
+	c.did("doctor %s", jsonOf(p))
+	return c.doctor, c.err
+}
 
 func (c *fakeClient) DropEndpoint(_ context.Context, endpoint, tenant string) (bool, error) {
 	c.did("drop_endpoint %s %q", endpoint, tenant)
@@ -118,6 +124,11 @@ func (c *fakeClient) ForceRelease(_ context.Context, id int64, why string) (pgcl
 func (c *fakeClient) Forget(_ context.Context, p pgclient.ForgetParams) (bool, error) {
 	c.did("forget %s %s %q", p.Limit, p.Subject, p.Tenant)
 	return slices.ContainsFunc(c.counters, func(r pgclient.CounterRow) bool { return r.Subject == p.Subject }), c.err
+}
+
+func (c *fakeClient) InstallReady(_ context.Context, name, tenant string) (int64, error) {
+	c.did("install_ready %s %q", name, tenant)
+	return 7, c.err
 }
 
 // pageOf is the keyset paging of all lists.
@@ -246,17 +257,20 @@ func jsonOf(v any) string {
 
 // fakeMigrator is a database in which pglimit is in some state.
 type fakeMigrator struct {
-	calls  []string
-	drop   migrations.DropResult
-	err    error
-	status migrations.Status
-	up     migrations.Result
+	calls   []string
+	drop    migrations.DropResult
+	err     error
+	session Session
+	status  migrations.Status
+	up      migrations.Result
 }
 
 func (m *fakeMigrator) Check(context.Context) (migrations.Status, error) { return m.status, m.err }
 func (m *fakeMigrator) Close()                                           {}
 func (m *fakeMigrator) Database() string                                 { return "app" }
 func (m *fakeMigrator) Server() string                                   { return "db.example.com:5432" }
+
+func (m *fakeMigrator) Session(context.Context) (Session, error) { return m.session, m.err }
 
 func (m *fakeMigrator) Drop(context.Context, ...migrations.Option) (migrations.DropResult, error) {
 	m.calls = append(m.calls, "drop")
