@@ -22,7 +22,7 @@ from pglimit.list_endpoints(endpoint_filter => $1::text, after => $2::text, max_
     updated_by, shadow_refused, cursor
 from pglimit.list_limits(limit_filter => $1::text, after => $2::text, max_rows => $3::int, tenant_filter => $4::text)`
 
-	listPermitsSQL = `select permit_id, tenant, endpoint, holder, weight, claimed_at, expires_at, state, note
+	listPermitsSQL = `select permit_id, tenant, endpoint, holder, weight, claimed_at, expires_at, state, note, reasserted_at
 from pglimit.list_permits(endpoint_filter => $1::text, holder_filter => $2::text, after => $3::bigint, max_rows => $4::int,
     tenant_filter => $5::text, include_lapsed => $6::boolean, held_longer_than => $7::interval, lapses_within => $8::interval)`
 )
@@ -102,6 +102,9 @@ type PermitRow struct {
 	State     string          `db:"state"`     // "live" or "lapsed"
 	Tenant    string          `db:"tenant"`
 	Weight    int64           `db:"weight"`
+
+	// ReassertedAt is when the permit was taken again after a crash, nil for one that was not.
+	ReassertedAt *time.Time `db:"reasserted_at"`
 }
 
 // ListCountersParams are the arguments of [Client.ListCounters]. Filters are exact; an empty one shows all.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
@@ -15,6 +16,11 @@ const (
 from pglimit.claim_permit(endpoint => $1::text, holder => $2::text, holder_cap => $3::bigint, endpoint_cap => $4::bigint,
     installation_cap => $5::bigint, lease => $6::interval, weight => $7::bigint, request_id => $8::text, note => $9::text::jsonb,
     tenant => $10::text)`
+
+	reassertPermitSQL = `select renewed, reason, expires_at, expires_at - pg_catalog.clock_timestamp() as lease_left
+from pglimit.reassert_permit(permit_id => $1::bigint, endpoint => $2::text, holder => $3::text, holder_cap => $4::bigint,
+    endpoint_cap => $5::bigint, installation_cap => $6::bigint, lease => $7::interval, weight => $8::bigint,
+    note => $9::text::jsonb, tenant => $10::text)`
 
 	releasePermitSQL = `select released, reason from pglimit.release_permit(permit_id => $1::bigint, holder => $2::text)`
 
@@ -102,12 +108,13 @@ type ReleaseResult struct {
 	Reason Reason `db:"reason"`
 }
 
-// RenewResult is the answer to a renewal.
+// RenewResult is the answer to a renewal, and to a reassertion.
 type RenewResult struct {
 	// ExpiresAt is when the permit lapses now; or when it lapsed. Zero when unknown.
 	ExpiresAt time.Time
 
-	// Reason is [ReasonRenewed], [ReasonLapsed] or [ReasonUnknown].
+	// Reason is [ReasonRenewed], [ReasonLapsed] or [ReasonUnknown]; after a crash of the database also those of
+	// [Client.ReassertPermit].
 	Reason Reason
 
 	// Renewed is false when the permit is no longer held: the work goes on without one.
@@ -143,7 +150,8 @@ func (c *Client) ClaimPermit(ctx context.Context, p ClaimPermitParams) (*Permit,
 	}
 	args.text("request_id", requestID)
 	args.note(p.Note)
-	c.tenant(ctx, &args, p.Tenant)
+	tenant := c.tenantOf(ctx, p.Tenant)
+	c.tenantFilter(ctx, &args, tenant)
 
 	var sent time.Time
 	row, err := run(ctx, c, statement[claimRow]{
@@ -187,6 +195,7 @@ func (c *Client) ClaimPermit(ctx context.Context, p ClaimPermitParams) (*Permit,
 			lease = *p.Lease
 		}
 		permit.lease = newLease(sent, time.Duration(row.LeaseLeft), lease, permit.ExpiresAt)
+		permit.lease.claim, permit.lease.tenant = p.clone(), tenant
 	}
 	return permit, nil
 }
@@ -254,6 +263,62 @@ func (c *Client) renewPermit(ctx context.Context, source Connections, timeout ti
 	return r, time.Duration(row.LeaseLeft), sent, err
 }
 
+// ReassertPermit takes a permit again that a crash of the database, or the promotion of a standby, has lost: under its
+// own id and within its caps, as long as the grace time after the loss lasts. The parameters are those of its claim,
+// of which RequestID counts for nothing. A permit that is live is renewed.
+//
+// Whether the permit is held is RenewResult.Renewed; a refusal has a nil error. Beside those of a renewal its reasons are
+// [ReasonReasserted], [ReasonLate], [ReasonNotHolder], and whose cap has no room, as for a claim. It is for programs that
+// keep ids by themselves: [Permit.Renew] and [Permit.KeepAlive] do it where it is needed.
+func (c *Client) ReassertPermit(ctx context.Context, id int64, p ClaimPermitParams) (RenewResult, error) {
+	r, _, _, err := c.reassertPermit(ctx, nil, 0, id, p, c.tenantOf(ctx, p.Tenant))
+	return r, err
+}
+
+// reassertPermit is to ReassertPermit what renewPermit is to RenewPermit.
+func (c *Client) reassertPermit(ctx context.Context, source Connections, timeout time.Duration, id int64, p ClaimPermitParams,
+	tenant *string,
+) (r RenewResult, left time.Duration, sent time.Time, err error) {
+	var args arguments
+	args.add(id)
+	args.text("endpoint", p.Endpoint)
+	args.text("holder", p.Holder)
+	args.optionalNumber(p.HolderCap)
+	args.optionalNumber(p.EndpointCap)
+	args.optionalNumber(p.InstallationCap)
+	args.optionalDuration("lease", p.Lease)
+	args.numberOr(p.Weight, 1)
+	args.note(p.Note)
+	c.tenantFilter(ctx, &args, tenant)
+	row, err := run(ctx, c, statement[renewRow]{
+		args:    args,
+		begin:   beginWrite,
+		collect: one[renewRow],
+		name:    p.Endpoint,
+		sent:    &sent,
+		source:  source,
+		sql:     reassertPermitSQL,
+		timeout: timeout,
+		verb:    "reassert_permit",
+	})
+	r = RenewResult{ExpiresAt: time.Time(row.ExpiresAt), Reason: row.Reason, Renewed: row.Renewed}
+	return r, time.Duration(row.LeaseLeft), sent, err
+}
+
+// clone shares nothing with the caller, who may change what he passed.
+func (p ClaimPermitParams) clone() ClaimPermitParams {
+	for _, n := range []**int64{&p.HolderCap, &p.EndpointCap, &p.InstallationCap, &p.Weight} {
+		if *n != nil {
+			*n = N(**n)
+		}
+	}
+	if p.Lease != nil {
+		p.Lease = D(*p.Lease)
+	}
+	p.Note = slices.Clone(p.Note)
+	return p
+}
+
 // Release gives the permit back as [Client.ReleasePermit] does, and ends what [Permit.KeepAlive] began. It works with a
 // context that has ended, so it can be deferred. Should it fail, the permit lapses by itself. On a permit that was refused, and on a nil one, it does nothing and asks nobody.
 func (p *Permit) Release(ctx context.Context) (ReleaseResult, error) {
@@ -267,6 +332,9 @@ func (p *Permit) Release(ctx context.Context) (ReleaseResult, error) {
 // Renew has the permit last for lease from now, as [Client.RenewPermit] does; with a nil lease, for as long as the last
 // Renew asked for, or else the claim. It takes its turn with the renewals of [Permit.KeepAlive], which go on with the
 // same lease. A permit that was refused, or is nil, is not renewed, and nobody is asked.
+//
+// Where the database does not know the permit, a crash may have lost it: then it is reasserted once, as by
+// [Client.ReassertPermit] with what its claim asked for, and Reason is [ReasonReasserted], or says why not.
 func (p *Permit) Renew(ctx context.Context, lease *time.Duration) (RenewResult, error) {
 	if p == nil || p.lease == nil {
 		return RenewResult{Reason: ReasonUnknown}, nil

@@ -43,9 +43,11 @@ const (
 
 // Reasons of releases and renewals.
 const (
-	ReasonLapsed    Reason = "lapsed"     // the lease had ended
-	ReasonNotHolder Reason = "not holder" // the permit is another holder's
-	ReasonReleased  Reason = "released"
-	ReasonRenewed   Reason = "renewed"
-	ReasonUnknown   Reason = "unknown" // released before, purged, lost in a crash, or never granted
+	ReasonLapsed     Reason = "lapsed"     // the lease had ended
+	ReasonLate       Reason = "late"       // reassertion: the grace time after a crash is over, or nothing was lost
+	ReasonNotHolder  Reason = "not holder" // the permit is another holder's
+	ReasonReasserted Reason = "reasserted" // taken again after a crash of the database
+	ReasonReleased   Reason = "released"
+	ReasonRenewed    Reason = "renewed"
+	ReasonUnknown    Reason = "unknown" // released before, purged, lost in a crash, or never granted
 )

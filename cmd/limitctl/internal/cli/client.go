@@ -29,6 +29,7 @@ type Client interface {
 	ReleaseHolder(context.Context, pgclient.ReleaseHolderParams) (int64, error)
 	ReleasePermit(ctx context.Context, id int64, holder string) (pgclient.ReleaseResult, error)
 	SetEndpoint(context.Context, pgclient.SetEndpointParams) (int64, error)
+	SetGrace(ctx context.Context, grace time.Duration) (before time.Duration, err error)
 	SetInstallationCap(ctx context.Context, bound int64) (before int64, err error)
 	SetLimit(context.Context, pgclient.SetLimitParams) (int64, error)
 	SetLimitOverride(context.Context, pgclient.SetLimitOverrideParams) (int64, error)

@@ -278,15 +278,19 @@ func TestDrop(t *testing.T) {
 func TestInstallation(t *testing.T) {
 	t.Parallel()
 	b := setup(true)
-	b.client.installation = pgclient.Installation{InstallationCap: 25, Epoch: 1000, PurgeAfter: day}
+	b.client.installation = pgclient.Installation{InstallationCap: 25, Epoch: 1000, Grace: 30 * time.Second, PurgeAfter: day}
 	b.want(t, b.run("installation", "set-cap", "10"), exitOK, "Changed the cap of the installation from 25 to 10.\n", "")
 	b.out.Reset()
 	b.want(t, b.run("installation", "set-purge-after", "12h", "--dry-run"), exitOK, "Would change the time before a purge from 1d to 12h.\n", "")
 	b.out.Reset()
+	b.want(t, b.run("installation", "set-grace", "3m", "--dry-run"), exitOK, "Would change the grace time after a crash from 30s to 3m.\n", "")
+	b.out.Reset()
+	b.want(t, b.run("installation", "set-grace", "0s"), exitOK, "Changed the grace time after a crash from 30s to 0s.\n", "")
+	b.out.Reset()
 	b.in.WriteString("y\n")
 	b.want(t, b.run("installation", "raise-epoch", "-o", "jsonl"), exitOK, `{"epoch":1001,"before":1000}`+"\n",
 		"The epoch is 1000 since the installation. Raise it? That cannot be taken back. [y/N] ")
-	b.done(t, "set_installation_cap 10", "raise_epoch")
+	b.done(t, "set_installation_cap 10", "set_grace 0s", "raise_epoch")
 }
 
 func TestPurgeRun(t *testing.T) {

@@ -241,6 +241,8 @@ func TestParseInstallation(t *testing.T) {
 	parses[setCapOptions]{args: "25", want: setCapOptions{Cap: 25}}.check(t, newInstallationSetCapCmd)
 	parses[setCapOptions]{args: "many", err: "from 0 on"}.check(t, newInstallationSetCapCmd)
 	parses[setPurgeAfterOptions]{args: "1d12h", want: setPurgeAfterOptions{Idle: 36 * time.Hour}}.check(t, newInstallationSetPurgeAfterCmd)
+	parses[setGraceOptions]{args: "3m", want: setGraceOptions{Grace: 3 * time.Minute}}.check(t, newInstallationSetGraceCmd)
+	parses[setGraceOptions]{args: "5", err: "write 5s"}.check(t, newInstallationSetGraceCmd)
 	parses[setPurgeAfterOptions]{args: "5", err: "write 5s"}.check(t, newInstallationSetPurgeAfterCmd)
 	parses[raiseEpochOptions]{args: "--yes", want: raiseEpochOptions{consent: consent{Yes: true}}}.check(t, newInstallationRaiseEpochCmd)
 	parses[raiseEpochOptions]{args: "", err: "no terminal to ask on"}.check(t, newInstallationRaiseEpochCmd)

@@ -26,8 +26,17 @@ var permitView = view[pgclient.PermitRow]{
 			return good(r.State == "live")
 		}},
 		{name: "note", value: func(r pgclient.PermitRow) any { return r.Note }, show: wide | ifAny},
+		{name: "reasserted_at", head: "REASSERTED", value: func(r pgclient.PermitRow) any { return orZero(r.ReassertedAt) }, show: wide | ifAny},
 	},
 	name: func(r pgclient.PermitRow) string { return strconv.FormatInt(r.ID, 10) },
+}
+
+// orZero is NULL as the zero time.
+func orZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
 }
 
 // good is the colour and the sign of a state.

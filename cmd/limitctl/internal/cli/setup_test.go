@@ -240,6 +240,11 @@ func (c *fakeClient) SetEndpoint(_ context.Context, p pgclient.SetEndpointParams
 	return 7, c.err
 }
 
+func (c *fakeClient) SetGrace(_ context.Context, grace time.Duration) (time.Duration, error) {
+	c.did("set_grace %s", grace)
+	return c.installation.Grace, c.err
+}
+
 func (c *fakeClient) SetInstallationCap(_ context.Context, bound int64) (int64, error) {
 	c.did("set_installation_cap %d", bound)
 	return c.installation.InstallationCap, c.err
