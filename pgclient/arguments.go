@@ -64,6 +64,15 @@ func (a *arguments) optionalDuration(name string, d *time.Duration) {
 	a.duration(name, *d)
 }
 
+// optionalInstant adds an instant, as text; the zero one is not given.
+func (a *arguments) optionalInstant(t time.Time) {
+	if t.IsZero() {
+		a.add(nil)
+		return
+	}
+	a.add(t.UTC().Format(time.RFC3339Nano))
+}
+
 func (a *arguments) optionalNumber(n *int64) {
 	if n == nil {
 		a.add(nil)

@@ -47,6 +47,8 @@ func TestInvalidArguments(t *testing.T) {
 		"ClaimNoteNoJSON":    claim(func(p *pgclient.ClaimPermitParams) { p.Note = json.RawMessage(`{"a":`) }),
 		"ClaimNoteEmpty":     claim(func(p *pgclient.ClaimPermitParams) { p.Note = json.RawMessage{} }),
 		"ClaimNoteBroken":    claim(func(p *pgclient.ClaimPermitParams) { p.Note = json.RawMessage("\"\xff\"") }),
+		"ClaimWaitNegative":  claim(func(p *pgclient.ClaimPermitParams) { p.Wait = pgclient.D(-1) }),
+		"ClaimWaitAgain":     claim(func(p *pgclient.ClaimPermitParams) { p.RequestID, p.Wait = "r", pgclient.D(time.Second) }),
 		"ClaimTenantNUL":     claim(func(p *pgclient.ClaimPermitParams) { p.Tenant = nul }),
 		"HitAlgorithmNUL":    hit(func(p *pgclient.HitParams) { p.Algorithm = nul }),
 		"HitLimitNUL":        hit(func(p *pgclient.HitParams) { p.Limit = nul }),
@@ -56,6 +58,18 @@ func TestInvalidArguments(t *testing.T) {
 		"HitPerNegative":     hit(func(p *pgclient.HitParams) { p.Per = pgclient.D(-1) }),
 		"ForgetSubjectNUL": func(ctx context.Context) error {
 			_, err := client.Forget(ctx, pgclient.ForgetParams{Limit: "api", Subject: nul})
+			return err
+		},
+		"EnqueueRequestID": func(ctx context.Context) error {
+			_, err := client.EnqueuePermit(ctx, pgclient.ClaimPermitParams{Endpoint: "e", Holder: "u1", RequestID: "r"})
+			return err
+		},
+		"EnqueueWaitZero": func(ctx context.Context) error {
+			_, err := client.EnqueuePermit(ctx, pgclient.ClaimPermitParams{Endpoint: "e", Holder: "u1", Wait: pgclient.D(0)})
+			return err
+		},
+		"OverrideHolderNUL": func(ctx context.Context) error {
+			_, err := client.SetEndpointOverride(ctx, pgclient.SetEndpointOverrideParams{Endpoint: "e", Holder: nul})
 			return err
 		},
 		"ReleaseHolderNUL": func(ctx context.Context) error {

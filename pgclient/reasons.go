@@ -9,8 +9,16 @@ const AlgorithmFixedWindow Algorithm = "fixed_window"
 // Mode is what a limit or an endpoint does with its decisions.
 type Mode string
 
-// ModeEnforce refuses what is over the limit.
-const ModeEnforce Mode = "enforce"
+const (
+	// ModeEnforce refuses what is over the limit.
+	ModeEnforce Mode = "enforce"
+
+	// ModeOff allows everything and counts nothing.
+	ModeOff Mode = "off"
+
+	// ModeShadow allows everything, and tells and counts what ModeEnforce would have refused.
+	ModeShadow Mode = "shadow"
+)
 
 // OnOutage is what a limit or an endpoint wishes its callers to do while the database cannot be reached. It is theirs
 // to do: an outage is an error here, never a refusal.
@@ -34,11 +42,22 @@ const (
 	ReasonInstallation Reason = "installation" // claim: the cap over all endpoints is in use
 	ReasonLimit        Reason = "limit"        // hit: the window's hits are used up
 	ReasonNever        Reason = "never"        // the cost or weight is above the limit or cap itself: no wait helps
+	ReasonOff          Reason = "off"          // allowed, for the mode is off
+	ReasonQueue        Reason = "queue"        // claim: others wait for the room there is
+	ReasonQueueFull    Reason = "queue full"   // claim that would wait: so many wait already
+	ReasonShadow       Reason = "shadow"       // allowed, for the mode is shadow; enforce would have refused it
+)
+
+// Reasons of tickets, beside those of claims and ReasonLapsed and ReasonUnknown.
+const (
+	ReasonDeadline Reason = "deadline"  // its time is over
+	ReasonNoTicket Reason = "no ticket" // claim: the ticket is not of this holder at this endpoint, or not any more
+	ReasonWaiting  Reason = "waiting"   // it was drawn
 )
 
 // Reasons of releases and renewals.
 const (
-	ReasonLapsed    Reason = "lapsed"     // the lease had ended
+	ReasonLapsed    Reason = "lapsed"     // the lease had ended; of a ticket: it was not polled
 	ReasonNotHolder Reason = "not holder" // the permit is another holder's
 	ReasonReleased  Reason = "released"
 	ReasonRenewed   Reason = "renewed"
