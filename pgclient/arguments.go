@@ -64,11 +64,14 @@ func (a *arguments) optionalDuration(name string, d *time.Duration) {
 	a.duration(name, *d)
 }
 
-// optionalInstant adds an instant, as text; the zero one is not given.
-func (a *arguments) optionalInstant(t time.Time) {
-	if t.IsZero() {
+// optionalTime sends an instant as text, which every exec mode does alike and no session's style or zone changes.
+func (a *arguments) optionalTime(name string, t *time.Time) {
+	if t == nil {
 		a.add(nil)
 		return
+	}
+	if y := t.UTC().Year(); y < 1 || y > 9999 {
+		a.fail(invalidArgument(fmt.Sprintf("%s in the year %d", name, y), "it must be in the years 1 to 9999; leave it nil for no bound"))
 	}
 	a.add(t.UTC().Format(time.RFC3339Nano))
 }

@@ -37,6 +37,7 @@ func TestInvalidArguments(t *testing.T) {
 			return err
 		}
 	}
+	far := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 	const nul, broken = "a\x00b", "a\xffb"
 	for name, call := range map[string]func(context.Context) error{
 		"ClaimEndpointNUL":   claim(func(p *pgclient.ClaimPermitParams) { p.Endpoint = nul }),
@@ -66,6 +67,10 @@ func TestInvalidArguments(t *testing.T) {
 		},
 		"EnqueueWaitZero": func(ctx context.Context) error {
 			_, err := client.EnqueuePermit(ctx, pgclient.ClaimPermitParams{Endpoint: "e", Holder: "u1", Wait: pgclient.D(0)})
+			return err
+		},
+		"OverrideYear": func(ctx context.Context) error {
+			_, err := client.SetEndpointOverride(ctx, pgclient.SetEndpointOverrideParams{Endpoint: "e", Holder: "u1", ValidFrom: &far})
 			return err
 		},
 		"OverrideHolderNUL": func(ctx context.Context) error {

@@ -3,9 +3,6 @@ package pgclient
 import (
 	"context"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype/zeronull"
 )
 
 const (
@@ -20,23 +17,35 @@ from pglimit.list_endpoint_overrides(endpoint_filter => $1::text, holder_filter 
     share => $4::bigint, valid_from => $5::text::timestamptz, valid_until => $6::text::timestamptz, tenant => $7::text)`
 )
 
+// DropEndpointOverrideParams are the arguments of [Client.DropEndpointOverride].
+type DropEndpointOverrideParams struct {
+	// Endpoint and Holder name the override. Both are required.
+	Endpoint, Holder string
+
+	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant.
+	Tenant string
+}
+
 // EndpointOverrideRow is what a holder has of his own at an endpoint. The fields mean what those of
 // [SetEndpointOverrideParams] do.
 type EndpointOverrideRow struct {
 	// Cursor is what to give as After to go on behind this row.
-	Cursor string
+	Cursor string `db:"cursor"`
 
-	Endpoint     string
-	Holder       string
-	HolderCap    *int64
-	LimitVersion int64
-	Share        int64
-	State        string // "valid", "later" or "over"
-	Tenant       string
-	UpdatedAt    time.Time
-	UpdatedBy    string
-	ValidFrom    time.Time // zero: always
-	ValidUntil   time.Time // zero: for good
+	Endpoint     string `db:"endpoint"`
+	Holder       string `db:"holder"`
+	HolderCap    *int64 `db:"holder_cap"`
+	LimitVersion int64  `db:"limit_version"`
+	Share        int64  `db:"share"`
+
+	// State is "valid", "later" when it does not hold yet, or "over" when it holds no more.
+	State string `db:"state"`
+
+	Tenant     string     `db:"tenant"`
+	UpdatedAt  time.Time  `db:"updated_at"`
+	UpdatedBy  string     `db:"updated_by"`
+	ValidFrom  *time.Time `db:"valid_from"`  // nil: always
+	ValidUntil *time.Time `db:"valid_until"` // nil: for good
 }
 
 // ListEndpointOverridesParams are the arguments of [Client.ListEndpointOverrides]. Filters are exact; an empty one shows
@@ -70,21 +79,21 @@ type SetEndpointOverrideParams struct {
 	// for this tenant's holder alone.
 	Tenant string
 
-	// ValidFrom and ValidUntil are when it holds, on the database's clock. Default to now and for good.
-	ValidFrom, ValidUntil time.Time
+	// ValidFrom and ValidUntil bound the time in which it holds, on the database's clock. Default to now and for good.
+	ValidFrom, ValidUntil *time.Time
 }
 
 // DropEndpointOverride takes a holder's own bounds at an endpoint away. It reports whether he had some.
-func (c *Client) DropEndpointOverride(ctx context.Context, endpoint, holder, tenant string) (bool, error) {
+func (c *Client) DropEndpointOverride(ctx context.Context, p DropEndpointOverrideParams) (bool, error) {
 	var args arguments
-	args.text("endpoint", endpoint)
-	args.text("holder", holder)
-	c.tenant(ctx, &args, tenant)
+	args.text("endpoint", p.Endpoint)
+	args.text("holder", p.Holder)
+	c.tenant(ctx, &args, p.Tenant)
 	return run(ctx, c, statement[bool]{
 		args:    args,
 		begin:   beginWrite,
 		collect: scalar[bool],
-		name:    endpoint,
+		name:    p.Endpoint,
 		sql:     dropEndpointOverrideSQL,
 		verb:    "drop_endpoint_override",
 	})
@@ -99,18 +108,12 @@ func (c *Client) ListEndpointOverrides(ctx context.Context, p ListEndpointOverri
 	args.rows(p.MaxRows)
 	c.tenantFilter(ctx, &args, p.Tenant)
 	return run(ctx, c, statement[[]EndpointOverrideRow]{
-		args:  args,
-		begin: beginRead,
-		collect: func(rows pgx.Rows) ([]EndpointOverrideRow, error) {
-			return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r EndpointOverrideRow, err error) {
-				err = row.Scan(&r.Tenant, &r.Endpoint, &r.Holder, &r.HolderCap, &r.Share, (*zeronull.Timestamptz)(&r.ValidFrom),
-					(*zeronull.Timestamptz)(&r.ValidUntil), &r.State, &r.LimitVersion, &r.UpdatedAt, &r.UpdatedBy, &r.Cursor)
-				return r, err
-			})
-		},
-		name: p.Endpoint,
-		sql:  listEndpointOverridesSQL,
-		verb: "list_endpoint_overrides",
+		args:    args,
+		begin:   beginRead,
+		collect: list[EndpointOverrideRow],
+		name:    p.Endpoint,
+		sql:     listEndpointOverridesSQL,
+		verb:    "list_endpoint_overrides",
 	})
 }
 
@@ -122,8 +125,8 @@ func (c *Client) SetEndpointOverride(ctx context.Context, p SetEndpointOverrideP
 	args.text("holder", p.Holder)
 	args.optionalNumber(p.HolderCap)
 	args.numberOr(p.Share, 1)
-	args.optionalInstant(p.ValidFrom)
-	args.optionalInstant(p.ValidUntil)
+	args.optionalTime("valid_from", p.ValidFrom)
+	args.optionalTime("valid_until", p.ValidUntil)
 	c.tenant(ctx, &args, p.Tenant)
 	return run(ctx, c, statement[int64]{
 		args:    args,

@@ -10,14 +10,9 @@ const AlgorithmFixedWindow Algorithm = "fixed_window"
 type Mode string
 
 const (
-	// ModeEnforce refuses what is over the limit.
-	ModeEnforce Mode = "enforce"
-
-	// ModeOff allows everything and counts nothing.
-	ModeOff Mode = "off"
-
-	// ModeShadow allows everything, and tells and counts what ModeEnforce would have refused.
-	ModeShadow Mode = "shadow"
+	ModeEnforce Mode = "enforce" // refuses what is over the limit
+	ModeOff     Mode = "off"     // allows everything and records nothing
+	ModeShadow  Mode = "shadow"  // allows what is over the limit, and counts it apart: to try a limit out
 )
 
 // OnOutage is what a limit or an endpoint wishes its callers to do while the database cannot be reached. It is theirs
@@ -42,22 +37,22 @@ const (
 	ReasonInstallation Reason = "installation" // claim: the cap over all endpoints is in use
 	ReasonLimit        Reason = "limit"        // hit: the window's hits are used up
 	ReasonNever        Reason = "never"        // the cost or weight is above the limit or cap itself: no wait helps
-	ReasonOff          Reason = "off"          // allowed, for the mode is off
-	ReasonQueue        Reason = "queue"        // claim: others wait for the room there is
-	ReasonQueueFull    Reason = "queue full"   // claim that would wait: so many wait already
-	ReasonShadow       Reason = "shadow"       // allowed, for the mode is shadow; enforce would have refused it
+	ReasonOff          Reason = "off"          // allowed, for the limit is off
+	ReasonShadow       Reason = "shadow"       // allowed in mode shadow; it would have been refused
 )
 
-// Reasons of tickets, beside those of claims and ReasonLapsed and ReasonUnknown.
+// Reasons of waiting, beside those of claims, ReasonLapsed (the ticket was not polled) and ReasonUnknown.
 const (
-	ReasonDeadline Reason = "deadline"  // its time is over
-	ReasonNoTicket Reason = "no ticket" // claim: the ticket is not of this holder at this endpoint, or not any more
-	ReasonWaiting  Reason = "waiting"   // it was drawn
+	ReasonDeadline  Reason = "deadline"   // ticket: its time is over
+	ReasonNoTicket  Reason = "no ticket"  // claim_permit in SQL: the ticket is another's, or over
+	ReasonQueue     Reason = "queue"      // claim: others wait for the room there is
+	ReasonQueueFull Reason = "queue full" // no ticket: so many wait already
+	ReasonWaiting   Reason = "waiting"    // ticket: it was drawn
 )
 
 // Reasons of releases and renewals.
 const (
-	ReasonLapsed    Reason = "lapsed"     // the lease had ended; of a ticket: it was not polled
+	ReasonLapsed    Reason = "lapsed"     // the lease had ended
 	ReasonNotHolder Reason = "not holder" // the permit is another holder's
 	ReasonReleased  Reason = "released"
 	ReasonRenewed   Reason = "renewed"

@@ -11,11 +11,13 @@ import (
 // Client is what the commands need of pgclient.
 type Client interface {
 	DropEndpoint(ctx context.Context, endpoint, tenant string) (bool, error)
+	DropEndpointOverride(context.Context, pgclient.DropEndpointOverrideParams) (bool, error)
 	DropLimit(ctx context.Context, limit, tenant string) (bool, error)
 	ForceRelease(ctx context.Context, id int64, why string) (pgclient.ReleaseResult, error)
 	Forget(context.Context, pgclient.ForgetParams) (bool, error)
 	ListChanges(context.Context, pgclient.ListChangesParams) ([]pgclient.ChangeRow, error)
 	ListCounters(context.Context, pgclient.ListCountersParams) ([]pgclient.CounterRow, error)
+	ListEndpointOverrides(context.Context, pgclient.ListEndpointOverridesParams) ([]pgclient.EndpointOverrideRow, error)
 	ListEndpoints(context.Context, pgclient.ListEndpointsParams) ([]pgclient.EndpointRow, error)
 	ListLimits(context.Context, pgclient.ListLimitsParams) ([]pgclient.LimitRow, error)
 	ListPermits(context.Context, pgclient.ListPermitsParams) ([]pgclient.PermitRow, error)
@@ -25,6 +27,7 @@ type Client interface {
 	ReleaseHolder(context.Context, pgclient.ReleaseHolderParams) (int64, error)
 	ReleasePermit(ctx context.Context, id int64, holder string) (pgclient.ReleaseResult, error)
 	SetEndpoint(context.Context, pgclient.SetEndpointParams) (int64, error)
+	SetEndpointOverride(context.Context, pgclient.SetEndpointOverrideParams) (int64, error)
 	SetInstallationCap(ctx context.Context, bound int64) (before int64, err error)
 	SetLimit(context.Context, pgclient.SetLimitParams) (int64, error)
 	SetPurgeAfter(ctx context.Context, idle time.Duration) (before time.Duration, err error)

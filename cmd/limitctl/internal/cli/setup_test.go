@@ -84,6 +84,7 @@ type fakeClient struct {
 	decision     pgclient.Decision
 	endpoints    []pgclient.EndpointRow
 	installation pgclient.Installation
+	overrides    []pgclient.EndpointOverrideRow
 	limits       []pgclient.LimitRow
 	permits      []pgclient.PermitRow
 	purges       []pgclient.PurgeResult
@@ -98,6 +99,11 @@ func (c *fakeClient) Close() { c.closed = true }
 
 func (c *fakeClient) DropEndpoint(_ context.Context, endpoint, tenant string) (bool, error) {
 	c.did("drop_endpoint %s %q", endpoint, tenant)
+	return true, c.err
+}
+
+func (c *fakeClient) DropEndpointOverride(_ context.Context, p pgclient.DropEndpointOverrideParams) (bool, error) {
+	c.did("drop_endpoint_override %s %s %q", p.Endpoint, p.Holder, p.Tenant)
 	return true, c.err
 }
 
@@ -148,6 +154,15 @@ func (c *fakeClient) ListCounters(_ context.Context, p pgclient.ListCountersPara
 		}), c.err
 }
 
+func (c *fakeClient) ListEndpointOverrides(_ context.Context, p pgclient.ListEndpointOverridesParams) ([]pgclient.EndpointOverrideRow, error) {
+	return pageOf(c.overrides, p.MaxRows,
+		func(r pgclient.EndpointOverrideRow) bool { return p.After == "" || r.Cursor > p.After },
+		func(r pgclient.EndpointOverrideRow) bool {
+			return (p.Endpoint == "" || p.Endpoint == r.Endpoint) && (p.Holder == "" || p.Holder == r.Holder) &&
+				(p.Tenant == nil || *p.Tenant == r.Tenant)
+		}), c.err
+}
+
 func (c *fakeClient) ListEndpoints(_ context.Context, p pgclient.ListEndpointsParams) ([]pgclient.EndpointRow, error) {
 	return pageOf(c.endpoints, p.MaxRows,
 		func(r pgclient.EndpointRow) bool { return p.After == "" || r.Cursor > p.After },
@@ -170,7 +185,7 @@ func (c *fakeClient) ListPermits(_ context.Context, p pgclient.ListPermitsParams
 		func(r pgclient.PermitRow) bool { return r.ID > p.After },
 		func(r pgclient.PermitRow) bool {
 			return (p.Endpoint == "" || p.Endpoint == r.Endpoint) && (p.Holder == "" || p.Holder == r.Holder) &&
-				(p.Tenant == nil || *p.Tenant == r.Tenant) && (p.IncludeLapsed || r.State == "live")
+				(p.Tenant == nil || *p.Tenant == r.Tenant) && (p.IncludeLapsed || r.State != "lapsed")
 		}), c.err
 }
 
@@ -208,6 +223,11 @@ func (c *fakeClient) ReleasePermit(_ context.Context, id int64, holder string) (
 func (c *fakeClient) SetEndpoint(_ context.Context, p pgclient.SetEndpointParams) (int64, error) {
 	c.did("set_endpoint %s", jsonOf(p))
 	return 7, c.err
+}
+
+func (c *fakeClient) SetEndpointOverride(_ context.Context, p pgclient.SetEndpointOverrideParams) (int64, error) {
+	c.did("set_endpoint_override %s", jsonOf(p))
+	return 8, c.err
 }
 
 func (c *fakeClient) SetInstallationCap(_ context.Context, bound int64) (int64, error) {
