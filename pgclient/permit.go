@@ -142,7 +142,7 @@ type RenewResult struct {
 // Wait; [ReasonNever] and [ReasonQueueFull] are not waited for. It can take as much longer as the last call does. When
 // ctx ends, the ticket is given up at once and the error is that of ctx. When ClaimPermit returns without a permit, its
 // ticket is gone, or lapses in seconds, as that of a process that has died does. A ticket that was lost, as the process
-// was stopped for long or the database crashed, is drawn anew, at the end of the queue. While the database is away the
+// was stopped for long or the database crashed, is drawn anew, at the end of the queue, nine times at most. While the database is away the
 // claim asks twice more within a few seconds, then it fails like any other.
 //
 // A granted permit should be released as soon as the work has ended:

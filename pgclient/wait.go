@@ -22,6 +22,9 @@ from pglimit.poll_ticket(ticket => $1::bigint)`
 // defaultWait is enqueue_permit's own default.
 const defaultWait = time.Minute
 
+// longestTicket is a little less than the longest time that the functions take.
+const longestTicket = 36_500 * 24 * time.Hour
+
 // maxDraws is how many tickets one claim draws at most. A second one is for what seldom happens, so that many are a
 // sign of somebody who releases them.
 const maxDraws = 10
@@ -146,7 +149,7 @@ func (c *Client) wait(ctx context.Context, p ClaimPermitParams, refused claimRow
 			return refused, sent, nil
 		}
 		// The ticket outlives the wait, so that the last poll does not come too late for it.
-		ticket, retries, err := call(ctx, c, c.enqueue(ctx, p, left+c.timeout))
+		ticket, retries, err := call(ctx, c, c.enqueue(ctx, p, min(left, longestTicket)+c.timeout))
 		o.Retries += retries
 		if err != nil {
 			return row, sent, err

@@ -211,6 +211,26 @@ func TestWaitOfACallerWhoHasGone(t *testing.T) {
 		db.wantEmpty(t, "e")
 	})
 
+	// The reply to a poll is lost, and the caller goes at the same moment.
+	for name, granted := range map[string]bool{"WithALostGrant": true, "WithALostPoll": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			held := db.hold(t, name)
+			left := []int64{held.ID}
+			ctx, cancel := context.WithCancel(t.Context())
+			network := &cutter{pass: 2, cuts: 1, cut: cancel}
+			if granted {
+				left = nil
+				network.turn = func() { must(held.Release(t.Context()))(t) }
+			}
+			client := must(pgclient.New(db.pool(t, func(config *pgxpool.Config) { config.ConnConfig.DialFunc = network.dial })))(t)
+			_, err := client.ClaimPermit(ctx, waiting(name, "u1"))
+			e := wantKind(t, err, context.Canceled)
+			want(t, "given back", strings.Contains(e.Message, "given back"), granted)
+			db.wantEmpty(t, name, left...)
+		})
+	}
+
 	t.Run("BeforeItBegins", func(t *testing.T) {
 		t.Parallel()
 		held := db.hold(t, "before")
@@ -291,6 +311,21 @@ func TestWaitRefused(t *testing.T) {
 		wantKind(t, (<-done).err, context.Canceled)
 	}
 	db.wantEmpty(t, "narrow", fair.ID)
+}
+
+// A wait without an end is as long as a ticket can be.
+func TestWaitForEver(t *testing.T) {
+	t.Parallel()
+	db := setup(t)
+	held := db.hold(t, "e")
+	p := waiting("e", "u1")
+	p.Wait = pgclient.D(1<<63 - 1)
+	done := claim(t.Context(), db.app, p)
+	db.until(t, "e", func(ids []int64) bool { return len(ids) == 1 })
+	must(held.Release(t.Context()))(t)
+	if got := <-done; got.err != nil || !got.Granted {
+		t.Errorf("got %+v, %v", got.Permit, got.err)
+	}
 }
 
 // A ticket that was lost is drawn anew, but not without end.
