@@ -5,7 +5,9 @@
 -- Settings and definitions
 {{ template "tables/installation.sql" . }}
 {{ template "tables/limit_versions.sql" . }}
+{{ template "tables/special_limits.sql" . }}
 {{ template "tables/limits.sql" . }}
+{{ template "tables/limit_overrides.sql" . }}
 {{ template "tables/endpoints.sql" . }}
 {{ template "tables/endpoint_overrides.sql" . }}
 {{ template "tables/changes.sql" . }}
@@ -29,7 +31,9 @@
 {{ template "tables/permit_row.sql" . }}
 {{ template "tables/counter_row.sql" . }}
 {{ template "tables/limit_row.sql" . }}
+{{ template "tables/limit_override_row.sql" . }}
 {{ template "tables/endpoint_row.sql" . }}
 {{ template "tables/endpoint_override_row.sql" . }}
 {{ template "tables/change_row.sql" . }}
 {{ template "tables/installation_row.sql" . }}
+{{ template "tables/doctor_row.sql" . }}

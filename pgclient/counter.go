@@ -24,7 +24,7 @@ type Decision struct {
 	// Allowed says whether the attempt may go on.
 	Allowed bool
 
-	// LimitVersion is the version of the limit's row, zero without one.
+	// LimitVersion is the version of the limit's row, or of the subject's override where one decided; zero without one.
 	LimitVersion int64
 
 	// OnOutage is what the limit's row wishes while the database cannot be reached, empty without one.
@@ -34,12 +34,14 @@ type Decision struct {
 	Quota, Remaining int64
 
 	// Reason is [ReasonAllowed] or [ReasonLimit]; or [ReasonNever] for a cost above the quota, and for a quota of zero.
+	// Of a limit that is not enforced it is [ReasonShadow] for what would have been refused, or [ReasonOff].
 	Reason Reason
 
 	// ResetAt is when the whole quota is there again, on the database's clock. Zero while nothing is counted.
 	ResetAt time.Time
 
-	// RetryAfter is how long to wait until the same hit can be allowed. Zero when allowed or never.
+	// RetryAfter is how long to wait until the same hit can be allowed. Zero when allowed or never; with [ReasonShadow] it
+	// is what the refusal would have said.
 	RetryAfter time.Duration
 }
 

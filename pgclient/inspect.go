@@ -10,7 +10,7 @@ import (
 const defaultMaxRows = 100
 
 const (
-	listCountersSQL = `select tenant, limit_name, subject, used, window_start, reset_at, state, cursor
+	listCountersSQL = `select tenant, limit_name, subject, used, window_start, reset_at, state, shadow_refused, cursor
 from pglimit.list_counters(limit_filter => $1::text, subject_filter => $2::text, after => $3::text, max_rows => $4::int,
     tenant_filter => $5::text, include_closed => $6::boolean)`
 
@@ -19,7 +19,7 @@ from pglimit.list_counters(limit_filter => $1::text, subject_filter => $2::text,
 from pglimit.list_endpoints(endpoint_filter => $1::text, after => $2::text, max_rows => $3::int, tenant_filter => $4::text)`
 
 	listLimitsSQL = `select tenant, limit_name, max_hits, per, algorithm, burst, durable, mode, on_outage, limit_version, updated_at,
-    updated_by, cursor
+    updated_by, shadow_refused, cursor
 from pglimit.list_limits(limit_filter => $1::text, after => $2::text, max_rows => $3::int, tenant_filter => $4::text)`
 
 	listPermitsSQL = `select permit_id, tenant, endpoint, holder, weight, claimed_at, expires_at, state, note
@@ -35,6 +35,9 @@ type CounterRow struct {
 	Limit   string `db:"limit_name"`
 	Subject string `db:"subject"`
 	Tenant  string `db:"tenant"`
+
+	// ShadowRefused hits of this window were allowed for the mode of the limit alone.
+	ShadowRefused int64 `db:"shadow_refused"`
 
 	// State is "open", or "closed" when the window has ended and the next hit begins anew.
 	State string `db:"state"`
@@ -90,6 +93,10 @@ type LimitRow struct {
 	Tenant       string        `db:"tenant"`
 	UpdatedAt    time.Time     `db:"updated_at"`
 	UpdatedBy    string        `db:"updated_by"`
+
+	// ShadowRefused is how many hits of the open windows would have been refused. Nil but for [ModeShadow], and on a
+	// standby, which cannot read counters.
+	ShadowRefused *int64 `db:"shadow_refused"`
 }
 
 // PermitRow is one permit, or a ticket, as [Client.ListPermits] shows it.

@@ -10,6 +10,8 @@ const (
 
 	dropLimitSQL = `select pglimit.drop_limit(limit_name => $1::text, tenant => $2::text)`
 
+	installReadySQL = `select pglimit.install_ready(name => $1::text, tenant => $2::text)`
+
 	setEndpointSQL = `select pglimit.set_endpoint(endpoint => $1::text, holder_cap => $2::bigint, endpoint_cap => $3::bigint,
     time_bound => $4::interval, row_cap => $5::bigint, in_installation => $6::boolean, mode => $7::text, on_outage => $8::text,
     tenant => $9::text, longest => $10::interval, fair => $11::boolean, queue_cap => $12::bigint, holder_queue_cap => $13::bigint)`
@@ -117,6 +119,26 @@ func (c *Client) DropLimit(ctx context.Context, limit, tenant string) (bool, err
 		name:    limit,
 		sql:     dropLimitSQL,
 		verb:    "drop_limit",
+	})
+}
+
+// ReadyRequestInFlight is the ready endpoint that caps how many requests each holder, say a token, has in flight: ten, for
+// thirty seconds each, apart from the cap over all endpoints.
+const ReadyRequestInFlight = "request_in_flight"
+
+// InstallReady writes the ready row of a name, such as [ReadyRequestInFlight], unless there is one, which is left as it
+// is. It returns the row's version.
+func (c *Client) InstallReady(ctx context.Context, name, tenant string) (int64, error) {
+	var args arguments
+	args.text("name", name)
+	c.tenant(ctx, &args, tenant)
+	return run(ctx, c, statement[int64]{
+		args:    args,
+		begin:   beginWrite,
+		collect: scalar[int64],
+		name:    name,
+		sql:     installReadySQL,
+		verb:    "install_ready",
 	})
 }
 

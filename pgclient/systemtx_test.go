@@ -124,6 +124,8 @@ func TestExecModesOfTheOperator(t *testing.T) {
 			must(client.ShowInstallation(ctx))(t)
 			must(client.SetPurgeAfter(ctx, 24*time.Hour))(t)
 			must(client.Purge(ctx, 10))(t)
+			must(client.Doctor(ctx, pgclient.DoctorParams{HeldFor: pgclient.D(36 * time.Hour)}))(t)
+			must(client.InstallReady(ctx, pgclient.ReadyRequestInFlight, name))(t)
 			want(t, "drop", must(client.DropLimit(ctx, name, ""))(t), true)
 			want(t, "drop", must(client.DropEndpoint(ctx, name, ""))(t), true)
 		})

@@ -24,9 +24,11 @@
 
 -- internal: pieces of decisions
 {{ template "functions/internal/look.sql" . }}
+{{ template "functions/internal/hit_special.sql" . }}
 {{ template "functions/internal/lock_creation.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
+{{ template "functions/internal/retire_lapsed.sql" . }}
 {{ template "functions/internal/take_lanes.sql" . }}
 {{ template "functions/internal/lock_permit.sql" . }}
 {{ template "functions/internal/begin_epoch.sql" . }}
@@ -36,14 +38,15 @@
 -- internal: queues
 {{ template "functions/internal/poll_after.sql" . }}
 {{ template "functions/internal/patience.sql" . }}
-{{ template "functions/internal/seats.sql" . }}
+{{ template "functions/internal/current_rows.sql" . }}
 {{ template "functions/internal/wait_turn.sql" . }}
 {{ template "functions/internal/refuse_turn.sql" . }}
 {{ template "functions/internal/leave_queue.sql" . }}
 {{ template "functions/internal/endpoint_pools.sql" . }}
 
--- internal: history
+-- internal: history and sums
 {{ template "functions/internal/record_change.sql" . }}
+{{ template "functions/internal/shadow_refused.sql" . }}
 
 -- counters
 {{ template "functions/hit.sql" . }}
@@ -61,12 +64,16 @@
 {{ template "functions/set_limit.sql" . }}
 {{ template "functions/drop_limit.sql" . }}
 {{ template "functions/list_limits.sql" . }}
+{{ template "functions/set_limit_override.sql" . }}
+{{ template "functions/drop_limit_override.sql" . }}
+{{ template "functions/list_limit_overrides.sql" . }}
 {{ template "functions/set_endpoint.sql" . }}
 {{ template "functions/drop_endpoint.sql" . }}
 {{ template "functions/list_endpoints.sql" . }}
 {{ template "functions/set_endpoint_override.sql" . }}
 {{ template "functions/drop_endpoint_override.sql" . }}
 {{ template "functions/list_endpoint_overrides.sql" . }}
+{{ template "functions/install_ready.sql" . }}
 
 -- operation
 {{ template "functions/pglimit_version.sql" . }}
@@ -80,11 +87,13 @@
 {{ template "functions/set_purge_after.sql" . }}
 {{ template "functions/raise_epoch.sql" . }}
 {{ template "functions/show_installation.sql" . }}
+{{ template "functions/doctor.sql" . }}
 
 -- who may see and call what
 {{ template "functions/internal/secure_relation.sql" . }}
 {{ template "policies/installation.sql" . }}
 {{ template "policies/limits.sql" . }}
+{{ template "policies/limit_overrides.sql" . }}
 {{ template "policies/endpoints.sql" . }}
 {{ template "policies/endpoint_overrides.sql" . }}
 {{ template "policies/changes.sql" . }}
@@ -94,5 +103,6 @@
 {{ template "policies/sentinel.sql" . }}
 {{ template "policies/purge_progress.sql" . }}
 {{ template "policies/limit_versions.sql" . }}
+{{ template "policies/special_limits.sql" . }}
 {{ template "policies/permit_number.sql" . }}
 {{ template "policies/grants.sql" . }}

@@ -88,6 +88,11 @@ func TestHistory(t *testing.T) {
 		{"set_endpoint('l', 2, time_bound => '1 minute')", "", "l", "", fmt.Sprintf(ends, "2", `"00:01:00"`, "null", "allow")},
 		{"set_endpoint('l', on_outage => 'refuse', longest => '1 hour')", "", "l", fmt.Sprintf(ends, "2", `"00:01:00"`, "null", "allow"), fmt.Sprintf(ends, "null", "null", `"01:00:00"`, "refuse")},
 		{"drop_endpoint('l')", "", "l", fmt.Sprintf(ends, "null", "null", `"01:00:00"`, "refuse"), ""},
+		{"set_limit_override('l', 'bob', 9)", "", "l", "", `{"subject": "bob", "max_hits": 9, "valid_from": null, "valid_until": null}`},
+		{"set_limit_override('l', 'bob', 8, '2026-01-02 03:04:05+09', '2999-01-01 00:00:00Z')", "", "l", `{"subject": "bob", "max_hits": 9, "valid_from": null, "valid_until": null}`, `{"subject": "bob", "max_hits": 8, "valid_from": "2026-01-01T18:04:05+00:00", "valid_until": "2999-01-01T00:00:00+00:00"}`},
+		{"set_limit_override('l', 'bob', 8, tenant => 't7')", "t7", "l", "", `{"subject": "bob", "max_hits": 8, "valid_from": null, "valid_until": null}`},
+		{"drop_limit_override('l', 'bob', 't7')", "t7", "l", `{"subject": "bob", "max_hits": 8, "valid_from": null, "valid_until": null}`, ""},
+		{"set_limit('m', 5, '1 s', mode => 'shadow')", "", "m", "", strings.Replace(fmt.Sprintf(limit, 5, "00:00:01"), "enforce", "shadow", 1)},
 		{"set_installation_cap(11)", "", "", `{"installation_cap": 10}`, `{"installation_cap": 11}`},
 		{"set_purge_after('2 hours')", "", "", `{"purge_after": "1 day"}`, `{"purge_after": "02:00:00"}`},
 		{"set_purge_after('0')", "", "", `{"purge_after": "02:00:00"}`, `{"purge_after": "00:00:00"}`},
@@ -119,13 +124,13 @@ func TestHistory(t *testing.T) {
 	// What changes nothing, is refused or is rolled back leaves no row.
 	n := mustScan[int](t, db.System(), "select count(*) from pglimit.changes")
 	for _, call := range []string{
-		"drop_limit('nothing')", "drop_endpoint('nothing')", "set_limit('l', -1, '1 s')", "set_limit('l', 1, '1 month')", "set_limit('l', 1, '1 s', mode => 'x')",
+		"drop_limit('nothing')", "drop_endpoint('nothing')", "drop_limit_override('l', 'nobody')", "set_limit_override('l', 's', -1)", "set_limit('l', -1, '1 s')", "set_limit('l', 1, '1 month')", "set_limit('l', 1, '1 s', mode => 'x')",
 		"set_endpoint('e', -1)", "set_endpoint('e', in_installation => false)", "set_installation_cap(-1)", "set_purge_after('-1 s')", "set_limit(' ', 1, '1 s')",
 	} {
 		_, _ = operator.Exec(t.Context(), "select pglimit."+call)
 	}
 	for _, call := range []string{
-		"set_limit('l', 1, '1 s')", "drop_limit('l', 't7')", "set_endpoint('e', 1)", "set_installation_cap(1)", "set_purge_after('1 s')", "raise_epoch()",
+		"set_limit('l', 1, '1 s')", "drop_limit('l', 't7')", "set_limit_override('l', 's', 1)", "drop_limit_override('l', 'bob')", "set_endpoint('e', 1)", "set_installation_cap(1)", "set_purge_after('1 s')", "raise_epoch()",
 	} {
 		mustExec(t, operator, "begin")
 		mustExec(t, operator, "select pglimit."+call)

@@ -305,8 +305,8 @@ func TestPurgeAtSize(t *testing.T) {
 	t.Logf("purged %d, %d rounds of calls meanwhile", purged.Load(), calls.Load())
 }
 
-// TestNoInstantFromCallers is C-24: no function takes an instant, or a date, from its caller, but those by which
-// operators say when an override holds.
+// TestNoInstantFromCallers is C-24: no function takes an instant, or a date, from its caller as the
+// present one. When an override holds is for an operator to say; whether it holds now is not.
 func TestNoInstantFromCallers(t *testing.T) {
 	t.Parallel()
 	if bad := mustStrings(t, dbtest.New(t).Conn(""), `

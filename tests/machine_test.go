@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,15 @@ import (
 
 	"github.com/pglimit/pglimit/tests/dbtest"
 )
+
+// sameSequences has rapid play the same sequences in every run; others with -rapid.seed.
+var sameSequences = sync.OnceFunc(func() {
+	if seed := flag.Lookup("rapid.seed"); seed.Value.String() == "0" {
+		if err := seed.Value.Set("20261130"); err != nil {
+			panic(err)
+		}
+	}
+})
 
 // TestPermitMachine compares random calls of one session with a model that knows no lanes, only
 // permits and caps: every answer, and after every call the list of what is live.
@@ -28,12 +38,7 @@ func TestPermitMachine(t *testing.T) {
 	mustExec(t, operator, "select pglimit.set_purge_after('0 s')")
 	highest := int64(0)
 	outcomes := map[string]int{}
-	// the same sequences in every run; others with -rapid.seed
-	if seed := flag.Lookup("rapid.seed"); seed.Value.String() == "0" {
-		if err := seed.Value.Set("20261130"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	sameSequences()
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &machine{
 			ctx: t.Context(), app: app, operator: operator, system: system,

@@ -41,31 +41,36 @@ func mustStrings(t *testing.T, db *pgx.Conn, sql string) []string {
 // mayCall is who may call what: a app, o operator, m monitor.
 var mayCall = map[string]string{
 	"claim_permit":            "a",
+	"doctor":                  "om",
 	"drop_endpoint":           "o",
 	"drop_endpoint_override":  "o",
-	"enqueue_permit":          "a",
-	"list_endpoint_overrides": "om",
-	"poll_ticket":             "a",
-	"set_endpoint_override":   "o",
 	"drop_limit":              "o",
+	"drop_limit_override":     "o",
+	"enqueue_permit":          "a",
 	"force_release":           "o",
 	"forget":                  "ao",
 	"hit":                     "a",
+	"install_ready":           "o",
 	"list_changes":            "om",
 	"list_counters":           "om",
+	"list_endpoint_overrides": "om",
 	"list_endpoints":          "om",
+	"list_limit_overrides":    "om",
 	"list_limits":             "om",
 	"list_permits":            "om",
 	"peek":                    "aom",
 	"pglimit_version":         "aom",
+	"poll_ticket":             "a",
 	"purge":                   "o",
 	"raise_epoch":             "o",
 	"release_holder":          "o",
 	"release_permit":          "ao",
 	"renew_permit":            "a",
 	"set_endpoint":            "o",
+	"set_endpoint_override":   "o",
 	"set_installation_cap":    "o",
 	"set_limit":               "o",
+	"set_limit_override":      "o",
 	"set_purge_after":         "o",
 	"show_installation":       "om",
 }
@@ -118,7 +123,8 @@ func TestTablePermissions(t *testing.T) {
 	mustExec(t, db.Pool("pglimit_operator"), `
 		select pglimit.set_limit('login', 3, '1 minute');
 		select pglimit.set_endpoint('export', 2, time_bound => '1 minute');
-		select pglimit.set_endpoint_override('export', 'b', 3)`)
+		select pglimit.set_endpoint_override('export', 'b', 3);
+		select pglimit.set_limit_override('login', 'vip', 30)`)
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('login', 'a')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.claim_permit('export', 'a')")
 	mustExec(t, db.Pool("pglimit_operator"), "select pglimit.purge()")
@@ -186,6 +192,7 @@ func TestTablePermissions(t *testing.T) {
 		"insert into pglimit.counters values ('k', 1, 1, 1, now(), now())",
 		"insert into pglimit.permits values ('p', 1, 1, 1, now(), 1)",
 		"insert into pglimit.limits values ('', 'l', 1, '1 s', 'fixed_window', null, false, 'enforce', 'allow', 1, now(), 'me')",
+		"insert into pglimit.limit_overrides values ('', 'l', 's', 1, null, null, 1, now(), 'me')",
 		"insert into pglimit.changes values (1, now(), 'me', 'set_limit', '', 'l')",
 		"insert into pglimit.endpoints values ('', 'e', 1, 1, '1 s', '1 s', 1, true, 'enforce', 'allow', 1, now(), 'me')",
 	} {
@@ -228,9 +235,9 @@ func TestFunctionCatalog(t *testing.T) {
 		"may be called by public":            "exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) x where x.grantee = 0)",
 		"has no comment":                     "coalesce(obj_description(p.oid, 'pg_proc'), '') = ''",
 		"is not owned by pglimit_system":     "p.proowner <> 'pglimit_system'::regrole",
-		"is public and no security definer":  "p.proname !~ '^_' and not p.prosecdef and p.proname <> 'pglimit_version'",
+		"is public and no security definer":  "p.proname !~ '^_' and not p.prosecdef and p.proname <> 'doctor'", // see its header
 		"is internal and a security definer": "p.proname ~ '^_' and p.prosecdef",
-		"is a definer and has no fixed search_path": `p.prosecdef and not exists (select from unnest(p.proconfig) c
+		"is public and has no fixed search_path": `p.proname !~ '^_' and not exists (select from unnest(p.proconfig) c
 			where c = 'search_path=pg_catalog, pg_temp')`,
 		"has an EXCEPTION block": "p.proname in ('hit', 'claim_permit', '_take_lanes', '_find_lanes', 'renew_permit', 'release_permit') and p.prosrc ~* 'exception\\s+when'",
 	} {

@@ -24,6 +24,15 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		"select from pglimit.forget('l', 's')",
 		"select from pglimit.purge(1)",
 		"select from pglimit.list_counters(max_rows => 5)",
+		// the special ways: a limit in shadow, a subject with an override
+		"select from pglimit.set_limit('shadow', 1, '1 hour', mode => 'shadow')",
+		"select from pglimit.hit('shadow', 's')",
+		"select from pglimit.hit('shadow', 's')",
+		"select from pglimit.list_limits()",
+		"select from pglimit.set_limit_override('o', 's', 1000000)",
+		"select from pglimit.hit('o', 's', 1, '1 hour')",
+		"select from pglimit.peek('o', 's', 1, '1 hour')",
+		"select from pglimit.hit('o', 's', 1, '1 hour')",
 	}
 	// plans are those of a new session, which plans by what it finds
 	plansOf := func(state string) {
@@ -57,6 +66,17 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		for _, args := range []string{"endpoint_cap => 32", "endpoint_cap => 32", "endpoint_cap => 32, request_id => 'r'", "holder_cap => 40, weight => 2"} {
 			mustExec(t, conn, "select pglimit.release_permit(c.permit_id) from pglimit.claim_permit('one', 'h', lease => '1 hour', "+args+") c")
 		}
+		// a queue, a claim at a fair endpoint, one beyond the caps
+		ticket := mustScan[int64](t, conn, "select ticket from pglimit.enqueue_permit('fair', 'h')")
+		for range 2 {
+			mustExec(t, conn, fmt.Sprintf("select from pglimit.poll_ticket(%d)", ticket))
+		}
+		mustExec(t, conn, "select from pglimit.claim_permit('fair', 'h')")
+		for range 3 {
+			mustExec(t, conn, "select pglimit.release_permit(c.permit_id) from pglimit.claim_permit('shadow', 'h') c")
+		}
+		mustExec(t, conn, fmt.Sprintf("select from pglimit.release_permit(%d)", ticket))
+		mustExec(t, conn, "select from pglimit.list_endpoints()")
 		mustExec(t, conn, fmt.Sprintf("select from pglimit.renew_permit(%d)", id))
 		mustExec(t, conn, fmt.Sprintf("select from pglimit.release_permit(%d)", id))
 		if len(plans) < len(calls) {
@@ -85,10 +105,18 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		conn := db.Conn("pglimit_app")
 		for range times {
 			mustExec(t, conn, calls[0])
+			mustExec(t, conn, "select from pglimit.hit('shadow', 's') a, pglimit.hit('o', 's', 1, '1 hour') b")
 			mustExec(t, conn, "select from pglimit.claim_permit('e', 'h', holder_cap => 4, lease => '1 hour') c, "+
 				"lateral pglimit.release_permit(c.permit_id)")
 		}
 	}
+
+	operator := db.Conn("pglimit_operator")
+	mustExec(t, operator, "select pglimit.set_endpoint('fair', endpoint_cap => 2, time_bound => '1 hour', fair => true)")
+	mustExec(t, operator, "select pglimit.set_endpoint('shadow', endpoint_cap => 0, time_bound => '1 hour', mode => 'shadow')")
+	mustExec(t, operator, "select pglimit.set_endpoint_override('fair', 'x', 2)")
+	wantGrant(t, db.Conn("pglimit_app"), "'fair', 'x'")
+	wantGrant(t, db.Conn("pglimit_app"), "'fair', 'x'")
 
 	plansOf("empty")
 	vacuum := func() {

@@ -573,3 +573,34 @@ func TestHeavyClaimRace(t *testing.T) {
 		t.Errorf("only %d granted", granted.Load())
 	}
 }
+
+// TestRenewalAcrossItsLapse steps through a renewal that is decided in time and commits after its old lease has ended,
+// while a claim comes under a cap that was lowered below its slot: two would hold what is for one.
+func TestRenewalAcrossItsLapse(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	renewer, app, system := db.Conn("pglimit_app"), db.Conn("pglimit_app"), db.System()
+	const lowered = "'e', 'h', endpoint_cap => 1, lease => '1 hour'"
+	for _, commit := range []bool{true, false} {
+		var id int64
+		for lane := 0; lane != 2; {
+			mustExec(t, system, "delete from pglimit.permits")
+			id = *wantGrant(t, app, "'e', 'h', endpoint_cap => 2, lease => '200 ms'").ID
+			lane = mustScan[int](t, system, fmt.Sprintf("select lane from pglimit.permits where permit_id = %d", id))
+		}
+		mustExec(t, renewer, "begin")
+		wantReason(t, renewer, fmt.Sprintf("renew_permit(%d, '1 hour')", id), "renewed")
+		for mustScan[bool](t, system, fmt.Sprintf("select expires_at > clock_timestamp() from pglimit.permits where permit_id = %d", id)) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		wantClaim(t, app, lowered, "endpoint", 1, 1)
+		if commit {
+			mustExec(t, renewer, "commit")
+			wantClaim(t, app, lowered, "endpoint", 1, 1)
+		} else {
+			mustExec(t, renewer, "rollback")
+			wantGrant(t, app, lowered)
+			wantReason(t, renewer, fmt.Sprintf("renew_permit(%d, '1 hour')", id), "lapsed")
+		}
+	}
+}

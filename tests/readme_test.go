@@ -27,12 +27,15 @@ var readmeLogins = map[string]string{
 
 // readmeStable are the columns whose values do not depend on the clock or the server.
 var readmeStable = []string{
-	"action", "after", "ahead", "allowed", "before", "cap", "enqueued", "granted", "holder", "in_installation", "in_use", "limit_name", "limit_version", "max_hits", "per", "quota",
-	"reason", "released", "remaining", "renewed", "share", "state", "subject", "time_bound", "used", "version", "why",
+	"action", "after", "ahead", "allowed", "before", "cap", "check_name", "enqueued", "granted", "holder", "in_installation", "in_use", "limit_name", "max_hits", "per", "quota",
+	"reason", "released", "remaining", "renewed", "share", "state", "subject", "there", "time_bound", "used", "why",
 }
 
-// readmeUnstable are the functions that return one value which does.
-var readmeUnstable = []string{"raise_epoch", "set_installation_cap"}
+// readmeUnstable are the functions that return one value which does, or depends on what the examples before it did: a
+// version.
+var readmeUnstable = []string{
+	"raise_epoch", "set_endpoint", "set_endpoint_override", "set_installation_cap", "set_limit", "set_limit_override",
+}
 
 var (
 	readmeBlock  = regexp.MustCompile("(?ms)^```psql ?(\\w*)\n(.*?)^```$")

@@ -53,9 +53,7 @@ declare
     v_version bigint;
     v_special boolean;
     v_mode text;
-    v_fair boolean;
-    v_override bigint;
-    v_override_version bigint;
+    v_queued boolean;
     v_room bigint;
     v_holder_room bigint;
     v_cap bigint;
@@ -91,6 +89,7 @@ begin
         and octet_length(v_for) <= 1026
         and claim_permit.weight = 1
         and claim_permit.note is null
+        and claim_permit.ticket is null
         and (claim_permit.lease <= '0 s') is not true
         and (claim_permit.holder_cap < 0) is not true
         and (claim_permit.endpoint_cap < 0) is not true
@@ -101,6 +100,7 @@ begin
             claim_permit.endpoint, claim_permit.holder, claim_permit.holder_cap,
             claim_permit.endpoint_cap, claim_permit.installation_cap, claim_permit.lease,
             claim_permit.weight, claim_permit.note, v_tenant);
+        v_queued := claim_permit.ticket is not null;
     end if;
 
     select
@@ -126,12 +126,34 @@ begin
         from pglimit.installation i
         where i.singleton;
     end if;
-    if v_special then
-        select r.mode, r.fair, r.holder_cap, r.limit_version
-        into v_mode, v_fair, v_override, v_override_version
-        from pglimit._claim_rule(v_tenant, claim_permit.endpoint, claim_permit.holder) r;
-        claim_permit.holder_cap := coalesce(v_override, claim_permit.holder_cap);
-        v_version := coalesce(v_override_version, v_version);
+    if v_special or v_queued then
+        if v_queued then
+            -- those wait for each other who wait in one queue; poll_ticket has seen that there is
+            -- room
+            v_request := pglimit._check_ticket(claim_permit.ticket, claim_permit.request_id);
+            perform pglimit._lock_creation(4, v_request);
+            perform pglimit._lock_creation(6, v_shared);
+        end if;
+        if v_special then
+            select
+                r.mode,
+                r.fair or claim_permit.ticket is not null,
+                coalesce(r.holder_cap, claim_permit.holder_cap),
+                coalesce(r.limit_version, v_version)
+            into v_mode, v_queued, claim_permit.holder_cap, v_version
+            from pglimit._claim_rule(v_tenant, claim_permit.endpoint, claim_permit.holder) r;
+            if v_mode = 'off' then
+                select b.permit_id, b.expires_at
+                into v_id, v_expires
+                from pglimit._grant_beyond(
+                    v_tenant, claim_permit.endpoint, claim_permit.holder, claim_permit.lease,
+                    v_time_bound, v_longest, claim_permit.weight, claim_permit.request_id,
+                    v_request, claim_permit.note, false) b;
+                return row(
+                    true, 'off', v_id, v_expires, null, null, null,
+                    v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
+            end if;
+        end if;
     end if;
     v_caps := array[
         coalesce(claim_permit.holder_cap, v_holder_cap),
@@ -155,27 +177,6 @@ begin
 
     if claim_permit.request_id is not null then
         v_request := v_for || e'\x1f' || pglimit._check_request_id(claim_permit.request_id);
-    end if;
-    if v_special or claim_permit.ticket is not null then
-        if claim_permit.ticket is not null then
-            v_request := pglimit._check_ticket(claim_permit.ticket, claim_permit.request_id);
-        end if;
-        if v_mode = 'off' then
-            select b.permit_id, b.expires_at
-            into v_id, v_expires
-            from pglimit._grant_beyond(
-                v_tenant, claim_permit.endpoint, claim_permit.holder, v_lease, v_longest,
-                claim_permit.weight, v_request, claim_permit.note, false) b;
-            return row(
-                true, 'off', v_id, v_expires, null, null, null,
-                v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
-        end if;
-        if claim_permit.ticket is not null then
-            -- those wait for each other who wait in one queue; poll_ticket has seen that there is
-            -- room
-            perform pglimit._lock_creation(4, v_request);
-            perform pglimit._lock_creation(6, v_shared);
-        end if;
     end if;
 
     -- look at every pool before anything is locked. For one slot, a free lane met at random among
@@ -253,7 +254,7 @@ begin
                 v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
         end if;
     end if;
-    if v_reason is null and (v_fair or claim_permit.ticket is not null) then
+    if v_queued and v_reason is null then
         select w.reason, w.cap, w.in_use, w.retry_after
         into v_reason, v_cap, v_in_use, v_retry
         from pglimit._refuse_turn(
@@ -265,7 +266,7 @@ begin
     if v_reason is not null then
         v_cap := coalesce(v_cap, v_caps[v_last]);
         v_caps := array[null, null, null]::bigint[];
-    elsif v_found[v_last] is not null and v_pool_count = 1 and v_fair is not true then
+    elsif v_found[v_last] is not null and v_pool_count = 1 and v_queued is not true then
         v_now := clock_timestamp();
         v_expires := v_now + least(v_lease, v_longest);
         update pglimit.permits p
@@ -331,7 +332,7 @@ begin
         end if;
     end loop;
 
-    if v_reason is null and v_fair and claim_permit.ticket is null then
+    if v_queued and v_reason is null and claim_permit.ticket is null then
         -- who came to wait while the slots were locked was first: what they wait for is these
         select w.reason, w.cap, w.in_use, w.retry_after
         into v_reason, v_cap, v_in_use, v_retry
@@ -344,8 +345,8 @@ begin
             select b.permit_id, b.expires_at
             into v_id, v_expires
             from pglimit._grant_beyond(
-                v_tenant, claim_permit.endpoint, claim_permit.holder, v_lease, v_longest,
-                claim_permit.weight, v_request, claim_permit.note, true) b;
+                v_tenant, claim_permit.endpoint, claim_permit.holder, v_lease, null, v_longest,
+                claim_permit.weight, null, v_request, claim_permit.note, true) b;
             if claim_permit.ticket is not null then
                 perform pglimit._leave_queue(
                     v_tenant, claim_permit.endpoint, claim_permit.ticket);
@@ -384,7 +385,7 @@ begin
         returning p.permit_id
     )
     select t.permit_id into v_id from taken t limit 1;
-    if claim_permit.ticket is not null then
+    if v_queued then
         perform pglimit._leave_queue(v_tenant, claim_permit.endpoint, claim_permit.ticket);
     end if;
     return row(

@@ -16,6 +16,7 @@ set search_path = pg_catalog, pg_temp
 set row_security = on
 set lock_timeout = '1s'
 set intervalstyle = postgres
+set timezone = 'UTC'
 as $$
 #variable_conflict use_column
 declare

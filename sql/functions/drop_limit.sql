@@ -1,4 +1,5 @@
 -- Removes the limit of a name; calls that give no limits of their own are refused from then on.
+-- Overrides of its subjects stay.
 -- Writes: limits, and when there was one limit_versions and changes. Locks: the limit's row.
 create or replace function pglimit.drop_limit(
     limit_name text,

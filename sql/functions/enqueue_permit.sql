@@ -112,7 +112,8 @@ begin
             count(*) filter (where s.for_pool = v_for),
             max(s.queue_tag) filter (where s.for_pool = v_for)
         into v_waiting, v_of_holder, v_last
-        from pglimit._seats(v_queue) s;
+        from pglimit._current_rows(v_queue) s
+        where s.expires_at > clock_timestamp();
         if v_of_holder >= v_row.holder_queue_cap or v_waiting >= v_row.queue_cap then
             return row(
                 false, 'queue full', null, null, null, null,

@@ -25,6 +25,8 @@ declare
     v_key text := v_tenant || e'\x1f' || forget.limit_name || e'\x1f' || forget.subject;
     v_turn bigint;
     v_used bigint;
+    v_shadow_refused bigint;
+    v_stamped boolean;
     v_reset timestamptz;
     v_now timestamptz;
 begin
@@ -45,14 +47,16 @@ begin
         if not found then
             return false;
         end if;
-        select c.used, c.reset_at
-        into v_used, v_reset
+        select
+            c.used, c.shadow_refused, c.reset_at is null,
+            coalesce(c.reset_at, c.special_reset_at)
+        into v_used, v_shadow_refused, v_stamped, v_reset
         from pglimit.counters c
         where c.key = v_key and c.turn = v_turn
         for update;
         continue when not found;
         v_now := clock_timestamp();
-        if v_reset <= v_now or v_used = 0 then
+        if v_reset <= v_now or (v_used = 0 and v_shadow_refused = 0) then
             return false;
         end if;
         update pglimit.counters c
@@ -62,7 +66,9 @@ begin
             end,
             changes = case when c.changes < 64 then c.changes + 1 else 0 end,
             used = 0,
-            reset_at = v_now
+            shadow_refused = 0,
+            reset_at = case when not v_stamped then v_now end,
+            special_reset_at = case when v_stamped then v_now end
         where c.key = v_key and c.turn = v_turn;
         return true;
     end loop;

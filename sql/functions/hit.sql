@@ -12,6 +12,9 @@
 -- updated the row meanwhile it finds nothing, for on recent minor releases a row is looked for at
 -- its ctid alone; then, and when the window has ended during the wait, the loop below decides.
 -- Does not wait for purge: a count whose window has ended is nothing.
+-- What is not plain goes to _hit_special: a limit in another mode; a subject with an override, as
+-- its counter is stamped with a reset_at of null and so falls through both straight ways; and, once
+-- any limit has had another mode, a refusal of a call with its own limit.
 create or replace function pglimit.hit(
     limit_name text,
     subject text,
@@ -46,6 +49,7 @@ declare
     v_per interval;
     v_on_outage text;
     v_version bigint;
+    v_plain boolean;
     v_ctid tid;
     v_left bigint;
     v_now timestamptz;
@@ -99,13 +103,17 @@ begin
             v_max := hit.max_hits;
             v_per := hit.per;
         end if;
-        select coalesce(v_max, l.max_hits), coalesce(v_per, l.per), l.on_outage, l.limit_version
-        into hit.max_hits, hit.per, v_on_outage, v_version
+        select
+            coalesce(v_max, l.max_hits), coalesce(v_per, l.per), l.on_outage, l.limit_version,
+            l.plain
+        into hit.max_hits, hit.per, v_on_outage, v_version, v_plain
         from pglimit.limits l
         where l.tenant = split_part(v_key, e'\x1f', 1) and l.limit_name = hit.limit_name;
         if not found then
-            select coalesce(v_max, l.max_hits), coalesce(v_per, l.per), l.on_outage, l.limit_version
-            into hit.max_hits, hit.per, v_on_outage, v_version
+            select
+                coalesce(v_max, l.max_hits), coalesce(v_per, l.per), l.on_outage, l.limit_version,
+                l.plain
+            into hit.max_hits, hit.per, v_on_outage, v_version, v_plain
             from pglimit.limits l
             where l.tenant = '' and l.limit_name = hit.limit_name;
             if not found then
@@ -114,6 +122,11 @@ begin
                     hit.algorithm, hit.burst, split_part(v_key, e'\x1f', 1));
                 perform pglimit._unknown_limit(hit.limit_name, v_max);
             end if;
+        end if;
+        if not v_plain then
+            return pglimit._hit_special(
+                hit.limit_name, hit.subject, v_max, v_per, hit.cost,
+                split_part(v_key, e'\x1f', 1));
         end if;
     elsif (hit.per > '0 s' and hit.per < '30 days') is not true then
         perform pglimit._fixed_interval('per', hit.per);
@@ -142,9 +155,15 @@ begin
     elsif hit.cost <= hit.max_hits then
         v_now := clock_timestamp();
         if v_reset > v_now then
-            return row(
-                false, 'limit', hit.max_hits, greatest(v_left, 0), v_reset - v_now, v_reset,
-                v_on_outage, v_version)::pglimit.hit_row;
+            -- null or true: the row says that it enforces, or no row has ever said anything else
+            if v_plain or pg_sequence_last_value('pglimit.special_limits') is null then
+                return row(
+                    false, 'limit', hit.max_hits, greatest(v_left, 0), v_reset - v_now, v_reset,
+                    v_on_outage, v_version)::pglimit.hit_row;
+            end if;
+            return pglimit._hit_special(
+                hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
+                split_part(v_key, e'\x1f', 1));
         end if;
     elsif hit.max_hits < 0 then
         perform pglimit._check_hit(
@@ -152,7 +171,8 @@ begin
             hit.algorithm, hit.burst, split_part(v_key, e'\x1f', 1));
     end if;
 
-    -- a new key, an ended window, a cost above the limit, a turn that is used up, a lost race
+    -- a new key, an ended window, a cost above the limit, a turn that is used up, a lost race, a
+    -- stamped row
     for v_attempt in 1..1000 loop
         select c.turn, c.used, c.reset_at
         into v_turn, v_used, v_reset
@@ -173,6 +193,16 @@ begin
                     perform pglimit._lock_creation(0, v_key);
                     continue;
                 end if;
+            end if;
+            perform
+            from pglimit.limit_overrides o
+            where o.tenant = split_part(v_key, e'\x1f', 1)
+                and o.limit_name = hit.limit_name
+                and o.subject = hit.subject;
+            exit when found;
+            if hit.cost > hit.max_hits then
+                exit when v_plain is null
+                    and pg_sequence_last_value('pglimit.special_limits') is not null;
                 return row(
                     false, 'never', hit.max_hits, hit.max_hits, null, null,
                     v_on_outage, v_version)::pglimit.hit_row;
@@ -187,22 +217,23 @@ begin
                 v_on_outage, v_version)::pglimit.hit_row;
         end if;
 
-        if v_reset > v_now then
-            if hit.cost > hit.max_hits - v_used then
-                return row(
-                    false,
-                    case when hit.cost > hit.max_hits then 'never' else 'limit' end,
-                    hit.max_hits,
-                    greatest(hit.max_hits - v_used, 0),
-                    case when hit.cost <= hit.max_hits then v_reset - v_now end,
-                    v_reset,
-                    v_on_outage,
-                    v_version)::pglimit.hit_row;
-            end if;
-        elsif hit.cost > hit.max_hits then
+        exit when v_reset is null;
+        if v_reset <= v_now then
+            v_used := 0;
+            v_reset := null;
+        end if;
+        if hit.cost > hit.max_hits - v_used then
+            exit when v_plain is null
+                and pg_sequence_last_value('pglimit.special_limits') is not null;
             return row(
-                false, 'never', hit.max_hits, hit.max_hits, null, null,
-                v_on_outage, v_version)::pglimit.hit_row;
+                false,
+                case when hit.cost > hit.max_hits then 'never' else 'limit' end,
+                hit.max_hits,
+                greatest(hit.max_hits - v_used, 0),
+                case when hit.cost <= hit.max_hits then v_reset - v_now end,
+                v_reset,
+                v_on_outage,
+                v_version)::pglimit.hit_row;
         end if;
 
         -- take the row's lock, then decide by what it holds and by a fresh clock
@@ -212,6 +243,7 @@ begin
         where c.key = v_key and c.turn = v_turn
         for update;
         continue when not found;
+        exit when v_reset is null;
         v_now := clock_timestamp();
         if v_reset <= v_now then
             v_used := 0;
@@ -227,18 +259,20 @@ begin
             changes = case when c.changes < 64 then c.changes + 1 else 0 end,
             used = v_used + hit.cost,
             window_start = v_start,
-            reset_at = v_reset
+            reset_at = v_reset,
+            shadow_refused = case when c.window_start = v_start then c.shadow_refused else 0 end
         where c.key = v_key and c.turn = v_turn;
         return row(
             true, 'allowed', hit.max_hits, hit.max_hits - v_used - hit.cost, null, v_reset,
             v_on_outage, v_version)::pglimit.hit_row;
     end loop;
 
-    raise exception using
-        errcode = '55P03',
-        message = format('hit on limit %s lost every race', quote_literal(hit.limit_name)),
-        detail = 'Other sessions changed the count between each look and its update, 1,000 times.',
-        hint = 'Try again; if it stays, look for a client that hits one subject without pause.';
+    -- not plain, or every race was lost: then it has its own bound, and says so
+    return pglimit._hit_special(
+        hit.limit_name, hit.subject,
+        case when v_plain then v_max else hit.max_hits end,
+        case when v_plain then v_per else hit.per end,
+        hit.cost, split_part(v_key, e'\x1f', 1));
 end
 $$;
 

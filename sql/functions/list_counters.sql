@@ -33,7 +33,8 @@ begin
         x.window_start,
         x.reset_at,
         case when x.reset_at > clock_timestamp() then 'open' else 'closed' end,
-        x.key
+        x.key,
+        x.shadow_refused
     from (
         select
             split_part(c.key, e'\x1f', 1) as tenant,
@@ -44,11 +45,15 @@ begin
                     + length(split_part(c.key, e'\x1f', 2)) + 3) as subject,
             c.used,
             c.window_start,
-            c.reset_at,
+            coalesce(c.reset_at, c.special_reset_at) as reset_at,
+            c.shadow_refused,
             c.key
         from pglimit.counters c
         where c.key > coalesce(after, '')
-            and (include_closed or c.reset_at > clock_timestamp())
+            and (
+                include_closed
+                or coalesce(c.reset_at, c.special_reset_at) > clock_timestamp()
+            )
     ) x
     where (limit_filter is null or x.limit_name = limit_filter)
         and (subject_filter is null or x.subject = subject_filter)

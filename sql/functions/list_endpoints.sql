@@ -15,7 +15,9 @@ rows 100
 set search_path = pg_catalog, pg_temp
 set row_security = on
 set lock_timeout = '1s'
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set enable_bitmapscan = off
 set jit = off
 as $$
 #variable_conflict use_column

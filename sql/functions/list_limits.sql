@@ -1,4 +1,6 @@
 -- Lists the limits that are set, by tenant and name, a page a call. Writes and locks nothing.
+-- Of a limit in mode shadow it adds up what its counters say, by index; not on a standby, which
+-- cannot read them.
 create or replace function pglimit.list_limits(
     limit_filter text default null,
     after text default null,
@@ -16,6 +18,7 @@ set search_path = pg_catalog, pg_temp
 set row_security = on
 set lock_timeout = '1s'
 set enable_seqscan = off
+set enable_bitmapscan = off
 set jit = off
 as $$
 #variable_conflict use_column
@@ -25,7 +28,11 @@ begin
     select
         l.tenant::text, l.limit_name::text, l.max_hits, l.per, l.algorithm, l.burst, l.durable,
         l.mode, l.on_outage, l.limit_version, l.updated_at, l.updated_by,
-        l.tenant || e'\x1f' || l.limit_name
+        l.tenant || e'\x1f' || l.limit_name,
+        case
+            when l.mode = 'shadow' and not pg_is_in_recovery()
+            then pglimit._shadow_refused(l.tenant, l.limit_name)
+        end
     from pglimit.limits l
     where (
             after is null

@@ -127,7 +127,7 @@ begin
             from pglimit.counters c
             where c.ctid >= format('(%s,0)', v_block)::tid
                 and c.ctid < format('(%s,0)', v_block + 1)::tid
-                and c.reset_at < v_cutoff
+                and coalesce(c.reset_at, c.special_reset_at) < v_cutoff
             for update skip locked
         )
         delete from pglimit.counters c

@@ -1,7 +1,8 @@
 -- Creates or replaces a limit; the next call of hit goes by it. Counts that were used stay used.
--- Writes: limits, limit_versions, changes. Locks: the limit's row, before its version is drawn, so
--- that the version of a limit only grows. Whoever finds no row and then meets one that somebody
--- else has made meanwhile looks again, so that the history says what it replaced.
+-- Writes: limits, limit_versions, changes, special_limits. Locks: the limit's row, before its
+-- version is drawn, so that the version of a limit only grows. Whoever finds no row and then meets
+-- one that somebody else has made meanwhile looks again, so that the history says what it replaced.
+-- Before a row in another mode than enforce is seen, the flag that has hit look for modes is up.
 create or replace function pglimit.set_limit(
     limit_name text,
     max_hits bigint,
@@ -54,6 +55,9 @@ begin
     end if;
     perform pglimit._check_rule(set_limit.mode, set_limit.on_outage);
     v_per := pglimit._fixed_interval('per', set_limit.per);
+    if set_limit.mode <> 'enforce' then
+        perform setval('pglimit.special_limits', 1);
+    end if;
     for v_attempt in 1..100 loop
         select to_jsonb(l)
         into v_before

@@ -43,12 +43,14 @@ grant execute on function
     pglimit.pglimit_version()
 to pglimit_app, pglimit_operator, pglimit_monitor;
 
--- what shows keys
+-- what shows keys, and the state of it all
 grant execute on function
+    pglimit.doctor(interval, interval),
     pglimit.list_changes(text, bigint, integer, text, text),
     pglimit.list_counters(text, text, text, integer, text, boolean),
     pglimit.list_endpoint_overrides(text, text, text, integer, text),
     pglimit.list_endpoints(text, text, integer, text),
+    pglimit.list_limit_overrides(text, text, text, integer, text),
     pglimit.list_limits(text, text, integer, text),
     pglimit.list_permits(
         text, text, bigint, integer, text, boolean, interval, interval),
@@ -60,7 +62,9 @@ grant execute on function
     pglimit.drop_endpoint(text, text),
     pglimit.drop_endpoint_override(text, text, text),
     pglimit.drop_limit(text, text),
+    pglimit.drop_limit_override(text, text, text),
     pglimit.force_release(bigint, text),
+    pglimit.install_ready(text, text),
     pglimit.purge(bigint),
     pglimit.raise_epoch(),
     pglimit.release_holder(text, text, text, text),
@@ -71,5 +75,6 @@ grant execute on function
         text, text, bigint, bigint, timestamptz, timestamptz, text),
     pglimit.set_installation_cap(bigint),
     pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text),
+    pglimit.set_limit_override(text, text, bigint, timestamptz, timestamptz, text),
     pglimit.set_purge_after(interval)
 to pglimit_operator;

@@ -7,7 +7,8 @@ create type pglimit.counter_row as (
     window_start timestamptz,
     reset_at timestamptz,
     state text,
-    cursor text
+    cursor text,
+    shadow_refused bigint
 );
 
 comment on type pglimit.counter_row is

@@ -5,13 +5,21 @@
 -- is one column, tenant, limit name and subject joined by the unit separator (0x1f): one
 -- comparison per step of the index descent instead of three. Neither tenant nor limit name can
 -- hold that character, so no two keys meet, and the order is still tenant, limit, subject.
+-- A row is stamped when its subject may be treated in a way of its own (an override that is not
+-- over): reset_at is null, and special_reset_at is what it would be. The straight ways of hit
+-- compare reset_at with the clock and so miss it; only the special way pays for the look. Of a key
+-- with such an override the newest row is always stamped, or there is none: whoever sets the
+-- override holds the key's creation lock and then stamps the row, and who makes a row holds that
+-- lock too.
 create unlogged table pglimit.counters (
     key text collate "C" not null,
     turn bigint not null,
     changes integer not null,
     used bigint not null,
     window_start timestamptz not null,
-    reset_at timestamptz not null,
+    reset_at timestamptz,
+    special_reset_at timestamptz,
+    shadow_refused bigint not null default 0,
     constraint counters_pkey primary key (key, turn)
 ) with (
     fillfactor = 50,
@@ -29,4 +37,8 @@ comment on column pglimit.counters.key is
 comment on column pglimit.counters.turn is
     'the highest turn of a key is its current row; starts from the clock in microseconds';
 comment on column pglimit.counters.reset_at is
-    'end of the window; a count whose window has ended is nothing';
+    'end of the window; a count whose window has ended is nothing. Null in a stamped row';
+comment on column pglimit.counters.special_reset_at is
+    'end of the window of a stamped row, whose subject may have a limit of its own';
+comment on column pglimit.counters.shadow_refused is
+    'hits of this window that were allowed in mode shadow only';

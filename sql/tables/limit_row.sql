@@ -12,7 +12,8 @@ create type pglimit.limit_row as (
     limit_version bigint,
     updated_at timestamptz,
     updated_by text,
-    cursor text
+    cursor text,
+    shadow_refused bigint
 );
 
 comment on type pglimit.limit_row is

@@ -12,6 +12,9 @@ create table pglimit.limits (
     limit_version bigint not null,
     updated_at timestamptz not null,
     updated_by text not null,
+    plain boolean generated always as (
+        mode = 'enforce' and algorithm = 'fixed_window' and not durable
+    ) stored,
     constraint limits_pkey primary key (tenant, limit_name),
     constraint limits_max_hits_check check (max_hits >= 0),
     constraint limits_per_check check (per > '0 s'),
@@ -22,5 +25,7 @@ comment on table pglimit.limits is
     'limits by name, read by hit and peek when the caller gives no limit';
 comment on column pglimit.limits.per is
     'length of a window in fixed seconds (a day is 24 h), normalised when set';
+comment on column pglimit.limits.plain is
+    'whether hit''s straight way serves it: one column to read there, and one if';
 comment on column pglimit.limits.limit_version is
     'grows with every change of any limit or endpoint and is never used twice';

@@ -51,7 +51,7 @@ comment on table pglimit.permits is
 comment on column pglimit.permits.pool is
     'tenant, endpoint and holder, joined by the unit separator (0x1f)';
 comment on column pglimit.permits.row_count is
-    'how many rows the permit has over all its pools';
+    'how many rows the permit has over all its pools; 0 once it is known that it has lapsed';
 comment on column pglimit.permits.changes is
     'hand-overs since the dead turns before swept_turn were visited';
 comment on column pglimit.permits.claimed_at is

@@ -191,7 +191,13 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 		set session authorization `+login+`;
 		`+baseline+`
 		reset session authorization;
-		select pglimit.set_limit('bench_row', max_hits => 1000000, per => '1 minute')`)
+		select pglimit.set_limit('bench_row', max_hits => 1000000, per => '1 minute');
+		select pglimit.set_endpoint('plain', endpoint_cap => 25, time_bound => '30 s', in_installation => false);
+		select pglimit.set_endpoint('fair', endpoint_cap => 25, time_bound => '30 s', in_installation => false, fair => true);
+		select pglimit.set_endpoint('two_pools', holder_cap => 25, endpoint_cap => 25, time_bound => '30 s', in_installation => false);
+		select pglimit.set_endpoint('overridden', endpoint_cap => 25, time_bound => '30 s', in_installation => false);
+		select pglimit.set_endpoint_override('overridden', 'h' || i, holder_cap => 25) from generate_series(1, 1000) i;
+		select pglimit.set_endpoint('shadow', endpoint_cap => 0, time_bound => '30 s', mode => 'shadow')`)
 	if err != nil {
 		return err
 	}

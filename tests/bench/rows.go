@@ -45,6 +45,24 @@ func claim(endpoint, caps string) script {
 	\endif`, endpoint, caps))
 }
 
+// The same at an endpoint with a row, which gives cap and lease.
+func claimByRow(endpoint, more string) script {
+	return script(fmt.Sprintf(`\set holder random(1, 1000)
+	\set request random(1, 1000000000)
+	select coalesce(permit_id, 0) as permit_id from pglimit.claim_permit('%s', 'h' || :holder%s) \gset
+	select * from pglimit.release_permit(:permit_id)`, endpoint, more))
+}
+
+const (
+	// A place in the queue, the permit and its end: three round trips instead of two.
+	waitInTurn script = `\set holder random(1, 1000)
+	select ticket from pglimit.enqueue_permit('fair', 'h' || :holder) \gset
+	select coalesce(permit_id, 0) as permit_id from pglimit.poll_ticket(:ticket) \gset
+	select * from pglimit.release_permit(:permit_id)`
+
+	claimRefused script = `select * from pglimit.claim_permit('full', 'h', endpoint_cap => 25, lease => '1 day')`
+)
+
 var (
 	claimOnePool    = claim("one_pool", "endpoint_cap => 25")
 	claimThreePools = claim("three_pools", "holder_cap => 8, endpoint_cap => 25, installation_cap => 25")
@@ -75,6 +93,29 @@ var rows = []struct {
 	{"pools", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.compare(ctx, "claim over three pools, against one pool", claimThreePools, claimOnePool, 0.5)
 	}},
+	{"row", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "claim + release, cap and lease from the endpoint's row, against given", claimByRow("plain", ""), claimOnePool, 0)
+	}},
+	{"request", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "claim + release, with a `request_id`, against without",
+			claimByRow("plain", ", request_id => 'r' || :client_id || '-' || :request"), claimByRow("plain", ""), 0)
+	}},
+	{"override", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "claim + release, holder with an override, against without", claimByRow("overridden", ""), claimByRow("two_pools", ""), 0)
+	}},
+	{"shadow", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "claim + release beyond the cap in mode shadow, against a plain endpoint", claimByRow("shadow", ""), claimByRow("plain", ""), 0)
+	}},
+	{"fair", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "claim + release at a fair endpoint, nobody waits, against a plain one", claimByRow("fair", ""), claimByRow("plain", ""), 0)
+	}},
+	{"wait", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "ticket, poll, release, against claim + release", waitInTurn, claimByRow("plain", ""), 0)
+	}},
+	{"wait-held", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.held(ctx, "ticket, poll, release", waitInTurn)
+	}},
+	{"poll", (*bench).poll},
 	{"client", (*bench).client},
 }
 
@@ -226,6 +267,52 @@ func (b *bench) falseRefusals(ctx context.Context) ([]result, error) {
 		title: fmt.Sprintf("false refusals, %d clients on cap %d", b.options.clients, limit),
 		fact:  fmt.Sprintf("%d of %d claims", refused, claims), met: refused == 0, want: "0",
 	}}, err
+}
+
+// poll measures polls of tickets that wait for a full pool, against claims that it refuses.
+func (b *bench) poll(ctx context.Context) ([]result, error) {
+	conn, err := pgx.Connect(ctx, b.app.String())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for range 25 {
+		if _, err := conn.Exec(ctx, string(claimRefused)); err != nil {
+			return nil, err
+		}
+	}
+	poll := "\\set ticket case"
+	for client := range b.options.clients {
+		var ticket int64
+		if err := conn.QueryRow(ctx, `select ticket
+			from pglimit.enqueue_permit('full', 'h', endpoint_cap => 25, lease => '1 day', deadline => '1 day')`).Scan(&ticket); err != nil {
+			return nil, err
+		}
+		if _, err := conn.Exec(ctx, "select pglimit.renew_permit($1, '1 day'), pglimit.poll_ticket($1)", ticket); err != nil {
+			return nil, err
+		}
+		poll += fmt.Sprintf(" when :client_id = %d then %d", client, ticket)
+	}
+	if err := conn.Close(ctx); err != nil {
+		return nil, err
+	}
+	before, err := b.traces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	poll += " end\n\tselect * from pglimit.poll_ticket(:ticket)"
+	results, err := b.compare(ctx, "poll of a waiting ticket, against a refused claim", script(poll), claimRefused, 1)
+	if err != nil {
+		return nil, err
+	}
+	after, err := b.traces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(results, result{
+		title: "– rows written by those polls",
+		fact:  strconv.FormatInt(after.rows-before.rows, 10), met: after.rows == before.rows, want: "0",
+	}), nil
 }
 
 // client measures a hit through the Go client on one warm connection, against a query that does

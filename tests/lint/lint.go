@@ -24,6 +24,10 @@ const maxColumns = 100
 // cost a transaction number and a slot in a cache that a busy server soon spills.
 var hotPath = []string{"claim_permit", "hit", "release_permit", "renew_permit"}
 
+// asCaller lists the entry points that run with their caller's rights: what a login may see of other
+// sessions is its own right, and the owner of the functions has none of it.
+var asCaller = []string{"doctor"}
+
 // Finding is a breach of a rule.
 type Finding struct {
 	File string
@@ -265,7 +269,11 @@ func (c *checker) function(file string, tokens []token) {
 	body := head[open:]
 	head = head[:open]
 	end := slices.IndexFunc(body[1:], func(t token) bool { return t.depth == 0 }) + 1
-	c.head(file, tokens[start].line, internal, head)
+	security := "definer"
+	if internal || slices.Contains(asCaller, want) {
+		security = "invoker"
+	}
+	c.head(file, tokens[start].line, internal, security, head)
 
 	f := function{file: file}
 	for i, t := range body[:end] {
@@ -297,7 +305,7 @@ func (c *checker) function(file string, tokens []token) {
 }
 
 // head checks the clauses between a function's arguments and its body.
-func (c *checker) head(file string, line int, internal bool, head []token) {
+func (c *checker) head(file string, line int, internal bool, security string, head []token) {
 	last := -1
 	for _, clause := range clauses {
 		i := slices.IndexFunc(head, func(t token) bool { return t.kind == word && slices.Contains(clause.words, t.text) })
@@ -319,7 +327,9 @@ func (c *checker) head(file string, line int, internal bool, head []token) {
 		if len(indexes(head, "security invoker")) == 0 {
 			c.add(file, line, "an internal function is security invoker")
 		}
-	case len(indexes(head, "security definer")) == 0:
+	case len(indexes(head, "security "+security)) == 0 && security == "invoker":
+		c.add(file, line, "it is to run as its caller, security invoker: see asCaller")
+	case len(indexes(head, "security "+security)) == 0:
 		c.add(file, line, "an entry point is security definer: callers have no right to the tables")
 	case sets < 0 || !matches(head[sets:], "set search_path = pg_catalog , pg_temp"):
 		c.add(file, line, "an entry point has set search_path = pg_catalog, pg_temp as its first setting: "+

@@ -43,6 +43,25 @@ comment on function pglimit.hit(text, interval) is
 
 revoke all on function pglimit.hit(text, interval) from public;
 `
+	// The one that runs as its caller.
+	looker = `-- Looks.
+create or replace function pglimit.doctor()
+returns bigint
+language sql
+stable
+parallel unsafe
+called on null input
+security invoker
+set search_path = pg_catalog, pg_temp
+as $$
+select 1
+$$;
+
+comment on function pglimit.doctor() is
+    'Looks.';
+
+revoke all on function pglimit.doctor() from public;
+`
 	helper = `-- Refuses.
 create or replace function pglimit._check(subject text)
 returns void
@@ -75,8 +94,10 @@ func clean() map[string]string {
 {{ template "functions/retired.sql" . }}
 {{ template "functions/internal/check.sql" . }}
 {{ template "functions/hit.sql" . }}
+{{ template "functions/doctor.sql" . }}
 {{ template "policies/grants.sql" . }}
 `,
+		"functions/doctor.sql":         looker,
 		"functions/hit.sql":            entry,
 		"functions/internal/check.sql": helper,
 		"functions/retired.sql":        "-- Old signatures.\ndrop function if exists pglimit.hit(text);\n",
@@ -90,6 +111,7 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 
 	const hit, check, table = "functions/hit.sql", "functions/internal/check.sql", "tables/counters.sql"
+	const doctor = "functions/doctor.sql"
 	for _, tt := range []struct {
 		name     string
 		file     string
@@ -108,6 +130,7 @@ func TestRules(t *testing.T) {
 		{"CreateSchema", table, "create temporary", "create schema a; create temporary", `the installer creates the schema`},
 		{"CreateWithoutReplace", hit, "create or replace", "create", `write create or replace`},
 		{"DefinerMissing", hit, "security definer", "security invoker", `an entry point is security definer`},
+		{"DefinerThatIsNone", doctor, "security invoker", "security definer", `it is to run as its caller`},
 		{"DefinerInside", check, "security invoker", "security definer", `an internal function is security invoker`},
 		{"EmptyFile", table, "", "", `sql/tables/counters.sql:1: the file begins without a comment`},
 		{"EmptyLineAtEnd", table, "drop;\n", "drop;\n\n", `ends with an empty line`},
@@ -123,8 +146,8 @@ func TestRules(t *testing.T) {
 		{"IncludeMissing", "install.sql", "{{ template \"functions/hit.sql\" . }}\n", "", `sql/install.sql:1: functions/hit.sql is not installed`},
 		{"IncludeOfNothing", "install.sql", "functions/hit.sql", "functions/hits.sql", `functions/hits.sql does not exist`},
 		{"IncludeOfRoles", "install.sql", "-- All", "{{ template \"policies/roles.sql\" . }}\n-- All", `policies/roles.sql belongs to the server`},
-		{"IncludeOfTable", "install.sql", "grants.sql\" . }}\n", "grants.sql\" . }}\n{{ template \"tables/counters.sql\" . }}\n", `sql/install.sql:6: tables/counters.sql belongs into a migration`},
-		{"IncludeTwice", "install.sql", "grants.sql\" . }}\n", "grants.sql\" . }}\n{{ template \"functions/hit.sql\" . }}\n", `sql/install.sql:6: functions/hit.sql is included twice`},
+		{"IncludeOfTable", "install.sql", "grants.sql\" . }}\n", "grants.sql\" . }}\n{{ template \"tables/counters.sql\" . }}\n", `sql/install.sql:7: tables/counters.sql belongs into a migration`},
+		{"IncludeTwice", "install.sql", "grants.sql\" . }}\n", "grants.sql\" . }}\n{{ template \"functions/hit.sql\" . }}\n", `sql/install.sql:7: functions/hit.sql is included twice`},
 		{"IncludeWithOtherAction", "install.sql", "-- All", "-- {{ if . }} All", `"{{" begins a template action`},
 		{"LanguageOutOfOrder", hit, "language plpgsql\nvolatile", "volatile\nlanguage plpgsql", `volatile is out of order`},
 		{"LongLine", table, "Counts.", strings.Repeat("x", 98), `sql/tables/counters.sql:1: 101 columns`},
@@ -137,6 +160,7 @@ func TestRules(t *testing.T) {
 		{"RevokeFromAnother", hit, "from public", "from pglimit_app", `no revoke all`},
 		{"RevokeMissing", hit, "revoke all on function pglimit.hit(text, interval) from public;\n", "", `no revoke all`},
 		{"SearchPathMissing", hit, "set search_path = pg_catalog, pg_temp\n", "", `as its first setting`},
+		{"SearchPathOfTheCaller", doctor, "set search_path = pg_catalog, pg_temp\n", "", `as its first setting`},
 		{"SearchPathWithPublic", hit, "pg_catalog, pg_temp", "public, pg_temp", `as its first setting`},
 		{"Shouting", hit, "return 1", "RETURN 1", `sql/functions/hit.sql:13: RETURN: keywords and names`},
 		{"ShoutingInString", check, "'Type this.'", "'TYPE THIS.'", ""},

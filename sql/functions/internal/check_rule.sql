@@ -27,6 +27,6 @@ end
 $$;
 
 comment on function pglimit._check_rule(text, text) is
-    'internal: raises PGL01 for a mode or outage policy that this version does not serve';
+    'internal: raises PGL01 for a mode or outage policy that there is not';
 
 revoke all on function pglimit._check_rule(text, text) from public;

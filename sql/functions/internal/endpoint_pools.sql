@@ -34,11 +34,11 @@ begin
             where e.tenant = v_tenant and e.endpoint = _endpoint_pools.endpoint)
         then
             select count(*) into v_waiting
-            from pglimit._seats(v_tenant || e'\x1f\x1fq' || _endpoint_pools.endpoint) s;
+            from pglimit._current_rows(v_tenant || e'\x1f\x1fq' || _endpoint_pools.endpoint) s
+            where s.expires_at > clock_timestamp();
             waiting := waiting + v_waiting;
             select sum(p.shadow_refused) into v_refused
-            from pglimit.permits p
-            where p.pool = v_tenant || e'\x1f\x1fb' || _endpoint_pools.endpoint;
+            from pglimit._current_rows(v_tenant || e'\x1f\x1fb' || _endpoint_pools.endpoint) p;
             shadow_refused := coalesce(shadow_refused + v_refused, v_refused, shadow_refused);
         end if;
         exit when _endpoint_pools.tenant <> '';

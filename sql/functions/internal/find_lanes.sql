@@ -4,11 +4,13 @@
 -- lowered cap holds although lanes above it are still live. The clock is read per row after the
 -- snapshot was taken: a lane judged live was live at the snapshot's instant. Writes and locks
 -- nothing. Each lane is one descent to its newest row; its dead turns are visited after every
--- eighth hand-over, see _sweep_lane.
+-- eighth hand-over, see _sweep_lane. With lapsed_too what has lapsed counts as live too,
+-- unless _retire_lapsed has marked it.
 create or replace function pglimit._find_lanes(
     pool text,
     cap bigint,
     weight bigint,
+    lapsed_too boolean default false,
     out in_use bigint,
     out free_at timestamptz,
     out top integer,
@@ -58,7 +60,12 @@ begin
                 x.ctid,
                 x.turn,
                 x.expires_at,
-                x.expires_at > clock_timestamp() as live,
+                x.expires_at > clock_timestamp()
+                    or (
+                        _find_lanes.lapsed_too
+                        and x.row_count > 0
+                        and x.expires_at > '-infinity'
+                    ) as live,
                 case when x.changes >= 8 then (
                     select count(*)
                     from pglimit.permits d
@@ -69,7 +76,7 @@ begin
                 ) end as swept
             from generate_series(1, top) g (lane)
             cross join lateral (
-                select p.ctid, p.turn, p.expires_at, p.changes, p.swept_turn
+                select p.ctid, p.turn, p.expires_at, p.row_count, p.changes, p.swept_turn
                 from pglimit.permits p
                 where p.pool = _find_lanes.pool and p.lane = g.lane
                 order by p.turn desc
@@ -83,7 +90,7 @@ begin
 end
 $$;
 
-comment on function pglimit._find_lanes(text, bigint, bigint) is
+comment on function pglimit._find_lanes(text, bigint, bigint, boolean) is
     'internal: what a claim finds in a pool: lanes in use, free lanes, when there will be room';
 
-revoke all on function pglimit._find_lanes(text, bigint, bigint) from public;
+revoke all on function pglimit._find_lanes(text, bigint, bigint, boolean) from public;

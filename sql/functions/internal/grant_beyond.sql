@@ -9,8 +9,10 @@ create or replace function pglimit._grant_beyond(
     endpoint text,
     holder text,
     lease interval,
+    time_bound interval,
     longest interval,
     weight bigint,
+    request_id text,
     request text,
     note jsonb,
     counted boolean,
@@ -34,6 +36,17 @@ declare
     v_taken tid;
     v_now timestamptz;
 begin
+    -- in mode off nothing has been looked at yet
+    _grant_beyond.lease := coalesce(
+        _grant_beyond.lease, _grant_beyond.time_bound + interval '30 s');
+    if _grant_beyond.lease is null then
+        perform pglimit._no_lease(_grant_beyond.endpoint);
+    end if;
+    _grant_beyond.lease := pglimit._fixed_interval('lease', _grant_beyond.lease);
+    if _grant_beyond.request_id is not null then
+        _grant_beyond.request := v_for || e'\x1f'
+            || pglimit._check_request_id(_grant_beyond.request_id);
+    end if;
     if _grant_beyond.request is not null then
         perform pglimit._lock_creation(4, _grant_beyond.request);
         select p.permit_id, p.expires_at
@@ -101,8 +114,8 @@ end
 $$;
 
 comment on function pglimit._grant_beyond(
-    text, text, text, interval, interval, bigint, text, jsonb, boolean) is
+    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean) is
     'internal: grants a permit that takes no place in any pool';
 
 revoke all on function pglimit._grant_beyond(
-    text, text, text, interval, interval, bigint, text, jsonb, boolean) from public;
+    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean) from public;

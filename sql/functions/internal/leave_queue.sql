@@ -15,11 +15,16 @@ declare
     v_tag double precision;
     v_last timestamptz;
 begin
+    if _leave_queue.ticket is null then
+        return;
+    end if;
     update pglimit.permits p
     set expires_at = '-infinity'
     where p.permit_id = _leave_queue.ticket
     returning p.queue_tag into v_tag;
-    select max(s.ends_at) into v_last from pglimit._seats(v_queue) s;
+    select max(s.ends_at) into v_last
+    from pglimit._current_rows(v_queue) s
+    where s.expires_at > clock_timestamp();
     update pglimit.permits p
     set turn = greatest(p.turn + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint),
         queue_tag = greatest(p.queue_tag, v_tag),

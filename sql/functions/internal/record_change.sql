@@ -1,5 +1,6 @@
 -- Records a change in the transaction that makes it. `before` and `after` are rows as jsonb; what
--- is no part of the definition (its key, its version, who set it) is taken out here. `version` is
+-- is no part of the definition (its key, its version, who set it, what follows from the rest) is
+-- taken out here. `version` is
 -- that of a limit or an endpoint that was set; others draw one. Writes: changes, limit_versions.
 -- Locks nothing that anybody else could want.
 create or replace function pglimit._record_change(
@@ -22,7 +23,7 @@ as $$
 declare
     v_other text[] := array[
         'tenant', 'limit_name', 'endpoint', 'limit_version', 'updated_at', 'updated_by',
-        'overridden', 'special'];
+        'overridden', 'special', 'plain'];
 begin
     insert into pglimit.changes (
         version, changed_at, changed_by, action, tenant, name, before, after, why)

@@ -3,7 +3,9 @@
 -- order. Writes: permits (new lanes, free). Locks: the pool's creation lock when lanes are made or
 -- several are taken; rows of permits, for which it never waits: a free lane that another claim has
 -- locked is passed over, and when nothing else is left this looks again, for at most a second. Lost
--- races mean another look; a refusal is always the result of a whole look.
+-- races mean another look; a refusal is always the result of a whole look. With lanes above the
+-- cap, a permit that lapsed while it is being renewed, and lives again with the commit, would be
+-- one too many: what has lapsed is marked first, and what could not be counts as in use.
 create or replace function pglimit._take_lanes(
     kind integer,
     pool text,
@@ -29,15 +31,30 @@ declare
     v_locked tid[];
     v_alone boolean := false;
     v_now timestamptz;
+    v_lowered boolean := false;
 begin
     taken := array[]::tid[];
     for v_attempt in 1..100000 loop
+        if v_lowered then
+            perform pglimit._retire_lapsed(_take_lanes.pool);
+        end if;
         select f.in_use, f.free_at, f.top, f.tids, f.turns
         into in_use, free_at, v_top, v_tids, v_turns
-        from pglimit._find_lanes(_take_lanes.pool, _take_lanes.cap, _take_lanes.weight) f;
+        from pglimit._find_lanes(
+            _take_lanes.pool, _take_lanes.cap, _take_lanes.weight, v_lowered) f;
         if in_use + _take_lanes.weight > _take_lanes.cap then
+            if v_lowered and not v_alone then
+                -- another claim may be about to retire what counts as in use here
+                perform pglimit._lock_creation(_take_lanes.kind, _take_lanes.pool);
+                v_alone := true;
+                continue;
+            end if;
             taken := null;
             return;
+        end if;
+        if v_top > _take_lanes.cap and not v_lowered then
+            v_lowered := true;
+            continue;
         end if;
         if _take_lanes.weight > 1 and not v_alone then
             -- two claims that each hold some of the lanes they need would wait for each other

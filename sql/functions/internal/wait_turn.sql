@@ -57,7 +57,8 @@ begin
     limit 1;
     for v_other in
         select s.permit_id, s.for_pool, s.weight, s.asked_caps[1] as holder_cap
-        from pglimit._seats(v_queue) s
+        from pglimit._current_rows(v_queue) s
+        where s.expires_at > clock_timestamp()
         order by s.queue_tag, s.permit_id
     loop
         exit when v_other.permit_id = _wait_turn.ticket;

@@ -10,15 +10,19 @@ import (
 
 // Client is what the commands need of pgclient.
 type Client interface {
+	Doctor(context.Context, pgclient.DoctorParams) ([]pgclient.DoctorRow, error)
 	DropEndpoint(ctx context.Context, endpoint, tenant string) (bool, error)
 	DropEndpointOverride(context.Context, pgclient.DropEndpointOverrideParams) (bool, error)
 	DropLimit(ctx context.Context, limit, tenant string) (bool, error)
+	DropLimitOverride(context.Context, pgclient.DropLimitOverrideParams) (bool, error)
 	ForceRelease(ctx context.Context, id int64, why string) (pgclient.ReleaseResult, error)
 	Forget(context.Context, pgclient.ForgetParams) (bool, error)
+	InstallReady(ctx context.Context, name, tenant string) (int64, error)
 	ListChanges(context.Context, pgclient.ListChangesParams) ([]pgclient.ChangeRow, error)
 	ListCounters(context.Context, pgclient.ListCountersParams) ([]pgclient.CounterRow, error)
 	ListEndpointOverrides(context.Context, pgclient.ListEndpointOverridesParams) ([]pgclient.EndpointOverrideRow, error)
 	ListEndpoints(context.Context, pgclient.ListEndpointsParams) ([]pgclient.EndpointRow, error)
+	ListLimitOverrides(context.Context, pgclient.ListLimitOverridesParams) ([]pgclient.LimitOverrideRow, error)
 	ListLimits(context.Context, pgclient.ListLimitsParams) ([]pgclient.LimitRow, error)
 	ListPermits(context.Context, pgclient.ListPermitsParams) ([]pgclient.PermitRow, error)
 	Peek(context.Context, pgclient.HitParams) (pgclient.Decision, error)
@@ -30,6 +34,7 @@ type Client interface {
 	SetEndpointOverride(context.Context, pgclient.SetEndpointOverrideParams) (int64, error)
 	SetInstallationCap(ctx context.Context, bound int64) (before int64, err error)
 	SetLimit(context.Context, pgclient.SetLimitParams) (int64, error)
+	SetLimitOverride(context.Context, pgclient.SetLimitOverrideParams) (int64, error)
 	SetPurgeAfter(ctx context.Context, idle time.Duration) (before time.Duration, err error)
 	ShowInstallation(context.Context) (pgclient.Installation, error)
 	Version(context.Context) (string, error)
@@ -37,10 +42,20 @@ type Client interface {
 	Close()
 }
 
-// Migrator is what the schema verbs need of package migrations, on a connection.
+// Session is what a connection is to the server.
+type Session struct {
+	Login   string
+	Now     time.Time // by the server's clock
+	Roles   []string  // of pglimit, and pg_monitor, that the login has the rights of
+	Standby bool
+	Super   bool
+}
+
+// Migrator is what the schema verbs and doctor need of package migrations, on a connection.
 type Migrator interface {
 	Check(context.Context) (migrations.Status, error)
 	Drop(context.Context, ...migrations.Option) (migrations.DropResult, error)
+	Session(context.Context) (Session, error)
 	Up(context.Context, ...migrations.Option) (migrations.Result, error)
 
 	Database() string // the name of the database, for questions and messages

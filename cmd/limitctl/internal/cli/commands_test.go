@@ -268,21 +268,21 @@ func TestEndpointOverride(t *testing.T) {
 		b.want(t, b.run(append([]string{"endpoint", "override"}, strings.Fields(args)...)...), code, out, errOut)
 	}
 	run(exitUsage, "", "limitctl endpoint override set: the override of \"u1\" at endpoint export is new, so it needs --holder-cap or --share\n"+
-		"HINT: limitctl endpoint override set export u1 --holder-cap 5 --valid-until 1d\n", "set export u1")
+		"HINT: limitctl endpoint override set export u1 --holder-cap 5 --until 1d\n", "set export u1")
 	run(exitOK, "Made the override of \"u1\" at endpoint export: 5 at once, until 2026-12-01T12:00:00.000000Z.\n", "",
-		"set export u1 --holder-cap 5 --valid-until 1d")
+		"set export u1 --holder-cap 5 --until 1d")
 	run(exitError, "", "limitctl endpoint override drop: there is no override of \"u1\" at endpoint \"export\"\n"+
 		"HINT: limitctl endpoint override list shows what there is\n", "drop export u1 --yes")
-	b.client.overrides = []pgclient.EndpointOverrideRow{{
+	b.client.endpointOverrides = []pgclient.EndpointOverrideRow{{
 		Endpoint: "export", Holder: "u1", HolderCap: pgclient.N(5), LimitVersion: 8, Share: 1, State: "valid", UpdatedAt: testNow, ValidUntil: &until,
 	}}
 	run(exitOK, "Nothing to change: the override of \"u1\" at endpoint export is 5 at once, until 2026-12-01T12:00:00.000000Z.\n", "",
 		"set export u1 --holder-cap 5")
 	run(exitOK, "Would change the override of \"u1\" at endpoint export to 2 turns for one "+
 		"(was 5 at once, until 2026-12-01T12:00:00.000000Z).\n", "",
-		"set export u1 --holder-cap none --share 2 --valid-until none --dry-run")
-	run(exitOK, "ENDPOINT  HOLDER  HOLDER-CAP  SHARE  VALID-FROM  VALID-UNTIL  STATE    UPDATED\n"+
-		"export    u1      5           1                  in 24h       + valid  0s ago\n", "", "list export")
+		"set export u1 --holder-cap none --share 2 --until none --dry-run")
+	run(exitOK, "ENDPOINT  HOLDER  HOLDER-CAP  SHARE  UNTIL   STATE    UPDATED\n"+
+		"export    u1      5           1      in 24h  + valid  0s ago\n", "", "list export")
 	run(exitOK, "Would drop the override of \"u1\" at endpoint export, 5 at once, until 2026-12-01T12:00:00.000000Z.\n", "",
 		"drop export u1 --dry-run")
 	run(exitOK, "Dropped the override of \"u1\" at endpoint export.\n", "", "drop export u1 --yes")
@@ -515,8 +515,8 @@ func TestErrorsOfTheServer(t *testing.T) {
 		"Locked": {
 			pgconn.PgError{Code: "55P03", Message: "canceling statement due to lock timeout"},
 			exitError,
-			"limitctl limit list: canceling statement due to lock timeout (SQLSTATE 55P03)\nHINT: try again; if it stays, find the transaction that " +
-				"holds the row and end it, as a member of pg_monitor: select pid, query from pg_stat_activity where state like 'idle in transaction%'\n",
+			"limitctl limit list: canceling statement due to lock timeout (SQLSTATE 55P03)\nHINT: try again; if it stays, limitctl doctor " +
+				"--held-for 1s names the transaction that holds the row, and how to end it (to a member of pg_monitor)\n",
 		},
 		"NotInstalled": {
 			pgconn.PgError{Code: "3F000", Message: `schema "pglimit" does not exist`},
@@ -603,4 +603,37 @@ func TestCompletionIsQuickAndQuiet(t *testing.T) {
 	if code := b.run("__complete", "limit", "show", ""); code != exitOK || b.out.String() != ":4\n" {
 		t.Errorf("exit code %d: %s", code, b.out)
 	}
+}
+
+func TestLimitSetMode(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.client.limits = []pgclient.LimitRow{{
+		Limit: "api", MaxHits: 100, Per: time.Minute, Algorithm: "fixed_window", Mode: "enforce", OnOutage: "allow",
+	}}
+	b.want(t, b.run("limit", "set", "api", "--mode", "shadow"), exitOK,
+		"Changed limit api to 100 hits per 1m, mode shadow (was 100 per 1m, mode enforce).\n", "")
+	b.done(t, `set_limit {"Limit":"api","MaxHits":100,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Mode":"shadow","OnOutage":"allow","Tenant":""}`)
+	b.out.Reset()
+	b.client.limits[0].Mode = "shadow"
+	b.want(t, b.run("limit", "set", "api", "--mode", "enforce", "--dry-run"), exitOK,
+		"Would change limit api to 100 hits per 1m, mode enforce (was 100 per 1m, mode shadow).\n", "")
+	b = setup(false)
+	b.want(t, b.run("limit", "set", "api", "--mode", "loose"), exitUsage, "",
+		"limitctl limit set: --mode \"loose\": it is one of enforce, shadow, off\nHINT: limitctl limit set --help lists the flags\n")
+}
+
+func TestOverrideSet(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.client.overrides = []pgclient.LimitOverrideRow{{Limit: "api", Subject: "bob", MaxHits: 5, State: "valid"}}
+	b.want(t, b.run("limit", "override", "set", "api", "bob", "--max-hits", "1", "--from", "2026-12-01T00:00:00+02:00", "--until", "2d"), exitOK,
+		"Gave \"bob\" 1 hit of limit api from 2026-11-30T22:00:00Z until 2026-12-02T12:00:00Z (was 5).\n", "")
+	b.done(t, `set_limit_override {"Limit":"api","Subject":"bob","MaxHits":1,"ValidFrom":"2026-12-01T00:00:00+02:00","ValidUntil":"2026-12-02T12:00:00Z","Tenant":""}`)
+	b.out.Reset()
+	b.want(t, b.run("limit", "override", "set", "api", "bob", "--tenant", "acme", "--max-hits", "0", "--dry-run"), exitOK,
+		"Would give \"bob\" 0 hits of limit api of tenant \"acme\".\n", "")
+	b.out.Reset()
+	b.want(t, b.run("limit", "override", "drop", "api", "bob", "--yes"), exitOK,
+		"Dropped the override of \"bob\": limit api is its limit again.\n", "")
 }

@@ -166,6 +166,10 @@ func (c *poolClient) ListEndpoints(ctx context.Context, p pgclient.ListEndpoints
 	return c.lists.ListEndpoints(ctx, p)
 }
 
+func (c *poolClient) ListLimitOverrides(ctx context.Context, p pgclient.ListLimitOverridesParams) ([]pgclient.LimitOverrideRow, error) {
+	return c.lists.ListLimitOverrides(ctx, p)
+}
+
 func (c *poolClient) ListLimits(ctx context.Context, p pgclient.ListLimitsParams) ([]pgclient.LimitRow, error) {
 	return c.lists.ListLimits(ctx, p)
 }
@@ -190,6 +194,22 @@ func (m *connMigrator) Check(ctx context.Context) (migrations.Status, error) {
 
 func (m *connMigrator) Drop(ctx context.Context, opts ...migrations.Option) (migrations.DropResult, error) {
 	return migrations.Drop(ctx, m.conn, opts...)
+}
+
+// sessionSQL names nothing of pglimit, which may not be there.
+const sessionSQL = `
+select session_user::text, pg_catalog.clock_timestamp(), pg_catalog.pg_is_in_recovery(),
+    (select r.rolsuper from pg_catalog.pg_roles r where r.rolname = session_user),
+    array(select r.rolname::text from pg_catalog.pg_roles r
+        where r.rolname in ('pglimit_app', 'pglimit_operator', 'pglimit_monitor', 'pglimit_system', 'pg_monitor')
+            and pg_catalog.pg_has_role(session_user, r.oid, 'usage')
+        order by 1)`
+
+func (m *connMigrator) Session(ctx context.Context) (s Session, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.timeout)
+	defer cancel()
+	err = m.conn.QueryRow(ctx, sessionSQL).Scan(&s.Login, &s.Now, &s.Standby, &s.Super, &s.Roles)
+	return s, err
 }
 
 func (m *connMigrator) Up(ctx context.Context, opts ...migrations.Option) (migrations.Result, error) {

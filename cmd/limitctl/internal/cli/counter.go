@@ -24,8 +24,17 @@ var counterView = view[pgclient.CounterRow]{
 		{name: "state", value: func(r pgclient.CounterRow) any { return r.State }, color: func(r pgclient.CounterRow) (string, string) {
 			return good(r.State == "open")
 		}},
+		{name: "shadow_refused", value: func(r pgclient.CounterRow) any { return nonZero(r.ShadowRefused) }, show: ifAny},
 	},
 	name: func(r pgclient.CounterRow) string { return printable(r.Limit) + "\t" + printable(r.Subject) },
+}
+
+// nonZero is NULL for the zero of a limit that was not in mode shadow.
+func nonZero(n int64) *int64 {
+	if n == 0 {
+		return nil
+	}
+	return &n
 }
 
 func newCounterCmd(f *Factory) *cobra.Command {
@@ -150,6 +159,12 @@ var standingView = view[standing]{
 			}
 			return s.counter.Used
 		}},
+		{name: "shadow_refused", value: func(s standing) any {
+			if s.counter == nil {
+				return (*int64)(nil)
+			}
+			return nonZero(s.counter.ShadowRefused)
+		}, show: ifAny},
 		{name: "quota", value: func(s standing) any { return s.number(func(d *pgclient.Decision) int64 { return d.Quota }) }},
 		{name: "remaining", value: func(s standing) any { return s.number(func(d *pgclient.Decision) int64 { return d.Remaining }) }},
 		{name: "retry_after", value: func(s standing) any {

@@ -45,7 +45,7 @@ and counted in the cap of the installation or not. A row of the empty tenant is 
 has no row of its own. Changes take effect with the next claim. An override gives one holder bounds of his
 own.`)
 	cmd.AddCommand(newEndpointListCmd(f, nil), newEndpointShowCmd(f, nil), newEndpointSetCmd(f, nil), newEndpointDropCmd(f, nil),
-		newEndpointOverrideCmd(f))
+		newEndpointInstallCmd(f, nil), newEndpointOverrideCmd(f))
 	return cmd
 }
 
@@ -503,4 +503,74 @@ func endpointDropRun(ctx context.Context, o *dropOptions, v view[dropped]) error
 		return noEndpoint(ctx, client, o.Name, o.Tenant) // somebody else was faster
 	}
 	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, v, dropped{dropped: was, name: o.Name, tenant: o.Tenant})
+}
+
+type endpointInstallOptions struct {
+	Client func(context.Context) (Client, error)
+	IO     *IOStreams
+	Now    func() time.Time
+
+	Format string
+	Name   string
+	Tenant string
+}
+
+// installed is the ready row of a name, made or found.
+type installed struct {
+	name    string
+	tenant  string
+	version int64
+}
+
+var endpointInstallView = view[installed]{
+	noun: "endpoint",
+	columns: []column[installed]{
+		{name: "tenant", value: func(r installed) any { return r.tenant }},
+		{name: "endpoint", value: func(r installed) any { return r.name }},
+		{name: "limit_version", value: func(r installed) any { return r.version }},
+	},
+	sentence: func(r installed) string {
+		return fmt.Sprintf("Endpoint %s%s is there, version %d; limitctl endpoint show %[1]s shows it.", printable(r.name), ofTenant(r.tenant), r.version)
+	},
+}
+
+func newEndpointInstallCmd(f *Factory, runF func(context.Context, *endpointInstallOptions) error) *cobra.Command {
+	o := &endpointInstallOptions{Client: f.Client, IO: f.IO, Now: f.Now}
+	cmd := &cobra.Command{
+		Use:   "install <name> [flags]",
+		Short: "Make a ready endpoint, unless there is one",
+		Long: `Make the endpoint that pglimit has ready under a name. One that is there is left as it is.
+
+request_in_flight caps how many requests of one token are in flight: 10 for each holder, 30 seconds each, not
+counted in the cap of the installation.`,
+		Example: `  limitctl endpoint install request_in_flight
+
+  # And then, if ten are too many
+  limitctl endpoint set request_in_flight --holder-cap 4`,
+		Args:              exactArgs("<name>"),
+		ValidArgsFunction: cobra.FixedCompletions([]string{pgclient.ReadyRequestInFlight}, cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Name = args[0]
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return endpointInstallRun(cmd.Context(), o)
+		},
+	}
+	tenantVar(cmd.Flags(), &o.Tenant)
+	outputVar(cmd, &o.Format, endpointInstallView)
+	return cmd
+}
+
+func endpointInstallRun(ctx context.Context, o *endpointInstallOptions) error {
+	client, err := o.Client(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	r := installed{name: o.Name, tenant: o.Tenant}
+	if r.version, err = client.InstallReady(ctx, o.Name, o.Tenant); err != nil {
+		return err
+	}
+	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, endpointInstallView, r)
 }

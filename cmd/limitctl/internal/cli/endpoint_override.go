@@ -23,8 +23,8 @@ var endpointOverrideView = view[pgclient.EndpointOverrideRow]{
 		{name: "holder", value: func(r pgclient.EndpointOverrideRow) any { return r.Holder }, show: flexible},
 		{name: "holder_cap", value: func(r pgclient.EndpointOverrideRow) any { return r.HolderCap }},
 		{name: "share", value: func(r pgclient.EndpointOverrideRow) any { return r.Share }},
-		{name: "valid_from", value: func(r pgclient.EndpointOverrideRow) any { return instant(r.ValidFrom) }},
-		{name: "valid_until", value: func(r pgclient.EndpointOverrideRow) any { return instant(r.ValidUntil) }},
+		{name: "valid_from", head: "FROM", value: func(r pgclient.EndpointOverrideRow) any { return instant(r.ValidFrom) }, show: ifAny},
+		{name: "valid_until", head: "UNTIL", value: func(r pgclient.EndpointOverrideRow) any { return instant(r.ValidUntil) }, show: ifAny},
 		{name: "state", value: func(r pgclient.EndpointOverrideRow) any { return r.State }, color: func(r pgclient.EndpointOverrideRow) (string, string) {
 			return good(r.State == "valid")
 		}},
@@ -32,14 +32,6 @@ var endpointOverrideView = view[pgclient.EndpointOverrideRow]{
 		{name: "updated_at", head: "UPDATED", value: func(r pgclient.EndpointOverrideRow) any { return r.UpdatedAt }},
 		{name: "updated_by", value: func(r pgclient.EndpointOverrideRow) any { return r.UpdatedBy }, show: wide},
 	},
-}
-
-// instant is one that may be left out.
-func instant(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
 }
 
 func newEndpointOverrideCmd(f *Factory) *cobra.Command {
@@ -233,9 +225,12 @@ func newEndpointOverrideSetCmd(f *Factory, runF func(context.Context, *endpointO
 		Long: `Give a holder bounds of his own at an endpoint that is set, or change what the flags name and keep the rest.
 A new one needs --holder-cap or --share, and holds from now on for good unless it says otherwise.
 
---holder-cap 0 is closed: every claim of his is refused. With none he has that of the claim or the endpoint.`,
+--holder-cap 0 is closed: every claim of his is refused. With none he has that of the claim or the endpoint.
+
+--from and --until take an instant (2030-01-31T18:00:00Z), a day (2030-01-31, in UTC) or a time from now on
+by this machine's clock (7d). Whether an override holds is decided by the database's.`,
 		Example: `  # Five at once, until tomorrow
-  limitctl endpoint override set export worker-7 --holder-cap 5 --valid-until 1d
+  limitctl endpoint override set export worker-7 --holder-cap 5 --until 1d
 
   # Twice as often as others, when many wait
   limitctl endpoint override set export billing --share 2`,
@@ -252,8 +247,8 @@ A new one needs --holder-cap or --share, and holds from now on for good unless i
 	flags := cmd.Flags()
 	numberOrNoneVar(flags, &o.HolderCap, "holder-cap", "permits in use by this holder")
 	flags.Var(countFlag{&o.Share}, "share", "turns of his tickets for one of another's (default 1)")
-	instantOrNoneVar(flags, &o.ValidFrom, f.Now, "valid-from", "when it begins; none is now")
-	instantOrNoneVar(flags, &o.ValidUntil, f.Now, "valid-until", "when it ends; none is never")
+	instantOrNoneVar(flags, &o.ValidFrom, f.Now, "from", "when it begins to hold (default now)")
+	instantOrNoneVar(flags, &o.ValidUntil, f.Now, "until", "when it holds no more (default never)")
 	tenantVar(flags, &o.Tenant)
 	flags.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
 	outputVar(cmd, &o.Format, endpointOverrideSetView)
@@ -275,7 +270,7 @@ func endpointOverrideSetRun(ctx context.Context, o *endpointOverrideSetOptions) 
 		set = endpointOverrideParams(*before)
 	} else if !o.HolderCap.given && o.Share == nil {
 		return usageError(ofHolder(o.Endpoint, o.Holder, o.Tenant)+" is new, so it needs --holder-cap or --share",
-			"limitctl endpoint override set "+o.Endpoint+" "+o.Holder+" --holder-cap 5 --valid-until 1d")
+			"limitctl endpoint override set "+o.Endpoint+" "+o.Holder+" --holder-cap 5 --until 1d")
 	}
 	was := set
 	set.HolderCap = o.HolderCap.or(set.HolderCap)
@@ -402,19 +397,10 @@ func endpointOverrideDropRun(ctx context.Context, o *endpointOverrideDropOptions
 }
 
 func instantOrNoneVar(flags *pflag.FlagSet, c *change[time.Time], now func() time.Time, name, usage string) {
-	parse := func(s string) (time.Time, error) { return parseInstant(s, now()) }
-	flags.Var(noneFlag[time.Time]{c, parse, timestamp, "time|none"}, name, usage)
-}
-
-// parseInstant reads an instant: a date, a date and a time, in UTC unless they say otherwise; or a duration from now.
-func parseInstant(s string, now time.Time) (time.Time, error) {
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02T15:04", time.DateOnly} {
-		if t, err := time.Parse(layout, s); err == nil {
-			return t, nil
-		}
+	parse := func(s string) (time.Time, error) {
+		var t *time.Time
+		err := instantFlag{now, &t}.Set(s)
+		return instant(t), err
 	}
-	if d, err := parseDuration(s); err == nil {
-		return now.Add(d), nil
-	}
-	return time.Time{}, errors.New("it is a time such as 2026-12-01T08:00:00Z or 2026-12-01 (UTC), or from now such as 1d")
+	flags.Var(noneFlag[time.Time]{c, parse, timestamp, "instant|none"}, name, usage)
 }

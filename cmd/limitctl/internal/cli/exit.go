@@ -224,8 +224,8 @@ func fromServer(e *pgconn.PgError) *problem {
 	case "25006", "PGL03":
 		hint = "is this a standby? " + primaryHint
 	case "55P03":
-		hint = "try again; if it stays, find the transaction that holds the row and end it, as a member of pg_monitor: " +
-			"select pid, query from pg_stat_activity where state like 'idle in transaction%'"
+		hint = "try again; if it stays, limitctl doctor --held-for 1s names the transaction that holds the row, and how to end it " +
+			"(to a member of pg_monitor)"
 	case "40P01":
 		hint = "somebody else works on the same rows; try again"
 	case "57014":

@@ -27,6 +27,7 @@ var limitView = view[pgclient.LimitRow]{
 		{name: "limit_version", head: "VERSION", value: func(r pgclient.LimitRow) any { return r.LimitVersion }, show: wide},
 		{name: "updated_at", head: "UPDATED", value: func(r pgclient.LimitRow) any { return r.UpdatedAt }},
 		{name: "updated_by", value: func(r pgclient.LimitRow) any { return r.UpdatedBy }, show: wide},
+		{name: "shadow_refused", value: func(r pgclient.LimitRow) any { return r.ShadowRefused }, show: ifAny},
 	},
 	name: func(r pgclient.LimitRow) string { return printable(r.Limit) },
 }
@@ -41,7 +42,7 @@ func newLimitCmd(f *Factory) *cobra.Command {
 	cmd := nounCmd("limit", "Show and change limits", `
 A limit says how many hits each subject has in a window. A row of the empty tenant is for every tenant
 that has no row of its own. Changes take effect with the next hit.`)
-	cmd.AddCommand(newLimitListCmd(f, nil), newLimitShowCmd(f, nil), newLimitSetCmd(f, nil), newLimitDropCmd(f, nil))
+	cmd.AddCommand(newLimitListCmd(f, nil), newLimitShowCmd(f, nil), newLimitSetCmd(f, nil), newLimitDropCmd(f, nil), newOverrideCmd(f))
 	return cmd
 }
 
@@ -247,6 +248,13 @@ var limitSetView = view[limitSet]{
 	sentence: func(r limitSet) string {
 		what := fmt.Sprintf("limit %s%s", printable(r.limit.Limit), ofTenant(r.limit.Tenant))
 		is := fmt.Sprintf("%s per %s", plural(r.limit.MaxHits, "hit"), formatDuration(r.limit.Per))
+		mode := func(m pgclient.Mode) string {
+			if m == "" || m == pgclient.ModeEnforce && (r.before == nil || r.before.Mode == m) {
+				return ""
+			}
+			return ", mode " + string(m)
+		}
+		is += mode(r.limit.Mode)
 		var text string
 		switch {
 		case r.same:
@@ -261,7 +269,11 @@ var limitSetView = view[limitSet]{
 			text = "Changed " + what + " to " + is
 		}
 		if r.before != nil {
-			text += fmt.Sprintf(" (was %d per %s)", r.before.MaxHits, formatDuration(r.before.Per))
+			was := ""
+			if r.before.Mode != r.limit.Mode {
+				was = ", mode " + string(r.before.Mode)
+			}
+			text += fmt.Sprintf(" (was %d per %s%s)", r.before.MaxHits, formatDuration(r.before.Per), was)
 		}
 		return text + "."
 	},
@@ -277,12 +289,18 @@ func newLimitSetCmd(f *Factory, runF func(context.Context, *limitSetOptions) err
 written. A new one needs --max-hits and --per.
 
 --max-hits 0 is closed: every hit is refused. A new --per carries over what is counted already. A window
-begins with a subject's first hit; worst burst: twice --max-hits within any span of --per.`,
+begins with a subject's first hit; worst burst: twice --max-hits within any span of --per.
+
+--mode shadow allows what would be refused and counts it, to try a limit out: limit show adds it up,
+counter list says whose it is. --mode off allows everything and counts nothing.`,
 		Example: `  # Five failed sign-ins in a quarter of an hour
   limitctl limit set login_attempt --max-hits 5 --per 15m
 
   # More for one tenant; look at it first
-  limitctl limit set api --tenant acme --max-hits 5000 --per 1m --dry-run`,
+  limitctl limit set api --tenant acme --max-hits 5000 --per 1m --dry-run
+
+  # Whom would this refuse?
+  limitctl limit set api --max-hits 50 --mode shadow`,
 		Args:              exactArgs("<limit>"),
 		ValidArgsFunction: completeArgs(f, 1, limitNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -302,7 +320,7 @@ begins with a subject's first hit; worst burst: twice --max-hits within any span
 	flags.Lookup("per").DefValue = "" // 0 is no window
 	flags.StringVar(&o.Algorithm, "algorithm", "", `how it counts (default fixed_window)`)
 	numberOrNoneVar(flags, &o.Burst, "burst", "for algorithms that have one")
-	flags.StringVar(&o.Mode, "mode", "", modeHelp+" (default enforce)")
+	enumVar(cmd, flags, &o.Mode, "mode", "", "", modeHelp+" (default enforce)", "enforce", "shadow", "off")
 	enumVar(cmd, flags, &o.OnOutage, "on-outage", "", "", onOutageHelp, "allow", "refuse")
 	tenantVar(flags, &o.Tenant)
 	flags.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")

@@ -249,7 +249,7 @@ updated at:     2026-11-30T11:00:00Z (1h ago)
 updated by:     ops
 `},
 		{false, "", "tenant\t\nlimit_name\tapi\nmax_hits\t100\nper\t1m30s\nalgorithm\tfixed_window\nburst\t\ndurable\tfalse\nmode\tenforce\n" +
-			"on_outage\tallow\nlimit_version\t3\nupdated_at\t2026-11-30T11:00:00.000000Z\nupdated_by\tops\n"},
+			"on_outage\tallow\nlimit_version\t3\nupdated_at\t2026-11-30T11:00:00.000000Z\nupdated_by\tops\nshadow_refused\t\n"},
 		{false, "-o json", `{
   "tenant": "",
   "limit_name": "api",
@@ -263,7 +263,8 @@ updated by:     ops
   "on_outage": "allow",
   "limit_version": 3,
   "updated_at": "2026-11-30T11:00:00.000000Z",
-  "updated_by": "ops"
+  "updated_by": "ops",
+  "shadow_refused": null
 }
 `},
 		{false, "-o name", "api\n"},

@@ -248,15 +248,15 @@ func TestParseEndpointOverride(t *testing.T) {
 	parses[endpointOverrideDropOptions]{args: "export u1 -y", want: endpointOverrideDropOptions{Endpoint: "export", Holder: "u1", consent: consent{Yes: true}}}.check(t, newEndpointOverrideDropCmd)
 	parses[endpointOverrideDropOptions]{args: "export u1", err: "no terminal to ask on"}.check(t, newEndpointOverrideDropCmd)
 	for _, tt := range []parses[endpointOverrideSetOptions]{
-		{args: "export u1 --holder-cap none --share 2 --valid-from 2026-12-01 --valid-until 1h", want: endpointOverrideSetOptions{
+		{args: "export u1 --holder-cap none --share 2 --from 2026-12-01 --until 1h", want: endpointOverrideSetOptions{
 			Endpoint: "export", Holder: "u1", HolderCap: change[int64]{given: true}, Share: pgclient.N(2),
 			ValidFrom: change[time.Time]{true, &at}, ValidUntil: change[time.Time]{true, &hour},
 		}},
-		{args: "export u1 --valid-from 2026-12-01T00:00Z", err: "such as 2026-12-01"},
-		{args: "export u1 --valid-from 2026-12-01T00:00:00Z --valid-until none", want: endpointOverrideSetOptions{
+		{args: "export u1 --from 2026-12-01T00:00Z", err: "such as 2030-01-31"},
+		{args: "export u1 --from 2026-12-01T00:00:00Z --until none", want: endpointOverrideSetOptions{
 			Endpoint: "export", Holder: "u1", ValidFrom: change[time.Time]{true, &at}, ValidUntil: change[time.Time]{given: true},
 		}},
-		{args: "export u1 --valid-until tomorrow", err: "such as 2026-12-01"},
+		{args: "export u1 --until tomorrow", err: "such as 2030-01-31"},
 		{args: "export", err: "missing argument: <holder>"},
 	} {
 		tt.check(t, newEndpointOverrideSetCmd)

@@ -79,16 +79,18 @@ type fakeClient struct {
 	calls      []string
 	closed     bool
 
-	changes      []pgclient.ChangeRow // the newest first
-	counters     []pgclient.CounterRow
-	decision     pgclient.Decision
-	endpoints    []pgclient.EndpointRow
-	installation pgclient.Installation
-	overrides    []pgclient.EndpointOverrideRow
-	limits       []pgclient.LimitRow
-	permits      []pgclient.PermitRow
-	purges       []pgclient.PurgeResult
-	released     map[int64]pgclient.Reason
+	changes           []pgclient.ChangeRow // the newest first
+	counters          []pgclient.CounterRow
+	decision          pgclient.Decision
+	doctor            []pgclient.DoctorRow
+	endpoints         []pgclient.EndpointRow
+	installation      pgclient.Installation
+	endpointOverrides []pgclient.EndpointOverrideRow
+	limits            []pgclient.LimitRow
+	overrides         []pgclient.LimitOverrideRow
+	permits           []pgclient.PermitRow
+	purges            []pgclient.PurgeResult
+	released          map[int64]pgclient.Reason
 }
 
 func (c *fakeClient) did(format string, args ...any) {
@@ -96,6 +98,11 @@ func (c *fakeClient) did(format string, args ...any) {
 }
 
 func (c *fakeClient) Close() { c.closed = true }
+
+func (c *fakeClient) Doctor(_ context.Context, p pgclient.DoctorParams) ([]pgclient.DoctorRow, error) {
+	c.did("doctor %s", jsonOf(p))
+	return c.doctor, c.err
+}
 
 func (c *fakeClient) DropEndpoint(_ context.Context, endpoint, tenant string) (bool, error) {
 	c.did("drop_endpoint %s %q", endpoint, tenant)
@@ -124,6 +131,11 @@ func (c *fakeClient) ForceRelease(_ context.Context, id int64, why string) (pgcl
 func (c *fakeClient) Forget(_ context.Context, p pgclient.ForgetParams) (bool, error) {
 	c.did("forget %s %s %q", p.Limit, p.Subject, p.Tenant)
 	return slices.ContainsFunc(c.counters, func(r pgclient.CounterRow) bool { return r.Subject == p.Subject }), c.err
+}
+
+func (c *fakeClient) InstallReady(_ context.Context, name, tenant string) (int64, error) {
+	c.did("install_ready %s %q", name, tenant)
+	return 7, c.err
 }
 
 // pageOf is the keyset paging of all lists.
@@ -155,7 +167,7 @@ func (c *fakeClient) ListCounters(_ context.Context, p pgclient.ListCountersPara
 }
 
 func (c *fakeClient) ListEndpointOverrides(_ context.Context, p pgclient.ListEndpointOverridesParams) ([]pgclient.EndpointOverrideRow, error) {
-	return pageOf(c.overrides, p.MaxRows,
+	return pageOf(c.endpointOverrides, p.MaxRows,
 		func(r pgclient.EndpointOverrideRow) bool { return p.After == "" || r.Cursor > p.After },
 		func(r pgclient.EndpointOverrideRow) bool {
 			return (p.Endpoint == "" || p.Endpoint == r.Endpoint) && (p.Holder == "" || p.Holder == r.Holder) &&
@@ -169,6 +181,24 @@ func (c *fakeClient) ListEndpoints(_ context.Context, p pgclient.ListEndpointsPa
 		func(r pgclient.EndpointRow) bool {
 			return (p.Endpoint == "" || p.Endpoint == r.Endpoint) && (p.Tenant == nil || *p.Tenant == r.Tenant)
 		}), c.err
+}
+
+func (c *fakeClient) DropLimitOverride(_ context.Context, p pgclient.DropLimitOverrideParams) (bool, error) {
+	c.did("drop_limit_override %s %q %q", p.Limit, p.Subject, p.Tenant)
+	return len(c.overrides) > 0, c.err
+}
+
+func (c *fakeClient) ListLimitOverrides(_ context.Context, p pgclient.ListLimitOverridesParams) ([]pgclient.LimitOverrideRow, error) {
+	return pageOf(c.overrides, p.MaxRows,
+		func(r pgclient.LimitOverrideRow) bool { return p.After == "" || r.Cursor > p.After },
+		func(r pgclient.LimitOverrideRow) bool {
+			return (p.Limit == "" || p.Limit == r.Limit) && (p.Subject == "" || p.Subject == r.Subject) && (p.Tenant == nil || *p.Tenant == r.Tenant)
+		}), c.err
+}
+
+func (c *fakeClient) SetLimitOverride(_ context.Context, p pgclient.SetLimitOverrideParams) (int64, error) {
+	c.did("set_limit_override %s", jsonOf(p))
+	return 7, c.err
 }
 
 func (c *fakeClient) ListLimits(_ context.Context, p pgclient.ListLimitsParams) ([]pgclient.LimitRow, error) {
@@ -261,17 +291,20 @@ func jsonOf(v any) string {
 
 // fakeMigrator is a database in which pglimit is in some state.
 type fakeMigrator struct {
-	calls  []string
-	drop   migrations.DropResult
-	err    error
-	status migrations.Status
-	up     migrations.Result
+	calls   []string
+	drop    migrations.DropResult
+	err     error
+	session Session
+	status  migrations.Status
+	up      migrations.Result
 }
 
 func (m *fakeMigrator) Check(context.Context) (migrations.Status, error) { return m.status, m.err }
 func (m *fakeMigrator) Close()                                           {}
 func (m *fakeMigrator) Database() string                                 { return "app" }
 func (m *fakeMigrator) Server() string                                   { return "db.example.com:5432" }
+
+func (m *fakeMigrator) Session(context.Context) (Session, error) { return m.session, m.err }
 
 func (m *fakeMigrator) Drop(context.Context, ...migrations.Option) (migrations.DropResult, error) {
 	m.calls = append(m.calls, "drop")

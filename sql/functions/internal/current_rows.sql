@@ -1,6 +1,6 @@
--- The tickets that wait in a queue, in no order: the newest row of each lane, as far as it lives.
--- Writes and locks nothing.
-create or replace function pglimit._seats(queue text)
+-- The current row of each lane of a pool from 1 on, in no order: the newest, one descent a lane,
+-- which meets no dead turn. Writes and locks nothing.
+create or replace function pglimit._current_rows(pool text)
 returns setof pglimit.permits
 language plpgsql
 volatile
@@ -15,7 +15,7 @@ declare
 begin
     select p.lane into v_top
     from pglimit.permits p
-    where p.pool = _seats.queue
+    where p.pool = _current_rows.pool
     order by p.lane desc, p.turn desc
     limit 1;
     return query
@@ -24,15 +24,14 @@ begin
     cross join lateral (
         select p.*
         from pglimit.permits p
-        where p.pool = _seats.queue and p.lane = g.lane
+        where p.pool = _current_rows.pool and p.lane = g.lane
         order by p.turn desc
         limit 1
-    ) x
-    where x.expires_at > clock_timestamp();
+    ) x;
 end
 $$;
 
-comment on function pglimit._seats(text) is
-    'internal: the tickets that wait in a queue';
+comment on function pglimit._current_rows(text) is
+    'internal: the current row of each lane of a pool';
 
-revoke all on function pglimit._seats(text) from public;
+revoke all on function pglimit._current_rows(text) from public;

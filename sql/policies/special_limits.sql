@@ -1,0 +1,2 @@
+-- special_limits: read and written by pglimit_system alone.
+do $$ begin perform pglimit._secure_relation('pglimit.special_limits'); end $$;
