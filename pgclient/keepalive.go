@@ -270,7 +270,8 @@ func (l *lease) renew(ctx context.Context, c *Client, source Connections, timeou
 		lease = l.asked
 	}
 	r, left, sent, err := c.renewPermit(ctx, source, timeout, id, lease)
-	if err == nil && r.Reason == ReasonUnknown && l.runs() {
+	// a permit of PollTicket does not know for whom it is
+	if err == nil && r.Reason == ReasonUnknown && l.claim.Endpoint != "" && l.runs() {
 		claim := l.claim
 		if lease != nil {
 			claim.Lease = lease
@@ -311,7 +312,9 @@ func (l *lease) renew(ctx context.Context, c *Client, source Connections, timeou
 	return r, last, err
 }
 
-// since and until are the only ones here who ask the clock. Both are asked of instants with a monotonic reading alone.
+// now, since and until are the only ones who ask the clock for more than a call's time-out. What they are asked of, and
+// answer, are instants with a monotonic reading alone.
+func now() time.Time                  { return time.Now() }
 func since(t time.Time) time.Duration { return time.Since(t) }
 func until(t time.Time) time.Duration { return time.Until(t) }
 

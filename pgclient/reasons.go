@@ -41,6 +41,15 @@ const (
 	ReasonShadow       Reason = "shadow"       // allowed in mode shadow; it would have been refused
 )
 
+// Reasons of waiting, beside those of claims, ReasonLapsed (the ticket was not polled) and ReasonUnknown.
+const (
+	ReasonDeadline  Reason = "deadline"   // ticket: its time is over
+	ReasonNoTicket  Reason = "no ticket"  // claim_permit in SQL: the ticket is another's, or over
+	ReasonQueue     Reason = "queue"      // claim: others wait for the room there is
+	ReasonQueueFull Reason = "queue full" // no ticket: so many wait already
+	ReasonWaiting   Reason = "waiting"    // ticket: it was drawn
+)
+
 // Reasons of releases and renewals.
 const (
 	ReasonLapsed     Reason = "lapsed"     // the lease had ended

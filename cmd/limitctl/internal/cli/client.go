@@ -12,6 +12,7 @@ import (
 type Client interface {
 	Doctor(context.Context, pgclient.DoctorParams) ([]pgclient.DoctorRow, error)
 	DropEndpoint(ctx context.Context, endpoint, tenant string) (bool, error)
+	DropEndpointOverride(context.Context, pgclient.DropEndpointOverrideParams) (bool, error)
 	DropLimit(ctx context.Context, limit, tenant string) (bool, error)
 	DropLimitOverride(context.Context, pgclient.DropLimitOverrideParams) (bool, error)
 	ForceRelease(ctx context.Context, id int64, why string) (pgclient.ReleaseResult, error)
@@ -19,6 +20,7 @@ type Client interface {
 	InstallReady(ctx context.Context, name, tenant string) (int64, error)
 	ListChanges(context.Context, pgclient.ListChangesParams) ([]pgclient.ChangeRow, error)
 	ListCounters(context.Context, pgclient.ListCountersParams) ([]pgclient.CounterRow, error)
+	ListEndpointOverrides(context.Context, pgclient.ListEndpointOverridesParams) ([]pgclient.EndpointOverrideRow, error)
 	ListEndpoints(context.Context, pgclient.ListEndpointsParams) ([]pgclient.EndpointRow, error)
 	ListLimitOverrides(context.Context, pgclient.ListLimitOverridesParams) ([]pgclient.LimitOverrideRow, error)
 	ListLimits(context.Context, pgclient.ListLimitsParams) ([]pgclient.LimitRow, error)
@@ -30,6 +32,7 @@ type Client interface {
 	ReleasePermit(ctx context.Context, id int64, holder string) (pgclient.ReleaseResult, error)
 	SetEndpoint(context.Context, pgclient.SetEndpointParams) (int64, error)
 	SetGrace(ctx context.Context, grace time.Duration) (before time.Duration, err error)
+	SetEndpointOverride(context.Context, pgclient.SetEndpointOverrideParams) (int64, error)
 	SetInstallationCap(ctx context.Context, bound int64) (before int64, err error)
 	SetLimit(context.Context, pgclient.SetLimitParams) (int64, error)
 	SetLimitOverride(context.Context, pgclient.SetLimitOverrideParams) (int64, error)

@@ -50,7 +50,9 @@ func good(yes bool) (color, sign string) {
 func newPermitCmd(f *Factory) *cobra.Command {
 	cmd := nounCmd("permit", "Inspect and release permits", `
 A permit is a lease on one or more places at an endpoint. It lapses by itself at its time; to release
-it sooner frees its places at once, while whoever holds it may still be at work.`)
+it sooner frees its places at once, while whoever holds it may still be at work. Who waits for one has a
+ticket, which is listed among them as waiting; to release it ends the wait, or sends it to the end of the
+queue.`)
 	cmd.AddCommand(newPermitListCmd(f, nil), newPermitShowCmd(f, nil), newPermitReleaseCmd(f, nil),
 		newPermitReleaseHolderCmd(f, nil))
 	return cmd
@@ -238,6 +240,17 @@ type released struct {
 	row      *pgclient.PermitRow // as it was before; nil when it was not there
 }
 
+// what is "permit 7 (export, held by "ann")".
+func (r released) what() string {
+	switch {
+	case r.row == nil:
+		return fmt.Sprintf("permit %d", r.id)
+	case r.row.State == "waiting":
+		return fmt.Sprintf("ticket %d (%s, of %s)", r.id, printable(r.row.Endpoint), quote(r.row.Holder))
+	}
+	return fmt.Sprintf("permit %d (%s, held by %s)", r.id, printable(r.row.Endpoint), quote(r.row.Holder))
+}
+
 var releaseView = view[released]{
 	noun: "permit",
 	columns: []column[released]{
@@ -247,10 +260,7 @@ var releaseView = view[released]{
 	},
 	name: func(r released) string { return strconv.FormatInt(r.id, 10) },
 	sentence: func(r released) string {
-		what := fmt.Sprintf("permit %d", r.id)
-		if r.row != nil {
-			what += fmt.Sprintf(" (%s, held by %s)", printable(r.row.Endpoint), quote(r.row.Holder))
-		}
+		what := r.what()
 		switch r.reason {
 		case pgclient.ReasonReleased:
 			return "Released " + what + "."
@@ -365,12 +375,12 @@ func permitReleaseRun(ctx context.Context, o *permitReleaseOptions) error {
 			switch {
 			case r.row == nil:
 				fmt.Fprintf(o.IO.ErrOut, "Permit %d is not there.\n", r.id)
-			case r.row.State != "live":
+			case r.row.State == "lapsed":
 				fmt.Fprintf(o.IO.ErrOut, "Permit %d has lapsed already.\n", r.id)
 			case len(o.IDs) > 0 && o.Holder != "" && r.row.Holder != o.Holder:
 				fmt.Fprintf(o.IO.ErrOut, "Permit %d is another holder's.\n", r.id)
 			default:
-				fmt.Fprintf(o.IO.Out, "Would release permit %d (%s, held by %s).\n", r.id, printable(r.row.Endpoint), quote(r.row.Holder))
+				fmt.Fprintf(o.IO.Out, "Would release %s.\n", r.what())
 			}
 		}
 		return nil
