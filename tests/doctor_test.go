@@ -317,6 +317,22 @@ func TestDoctor(t *testing.T) {
 		wantRow(t, doctor(t, db.monitor, ""), "installation", "failure", "show_installation fails: function pglimit.show_installation() does not exist")
 	})
 
+	t.Run("Losses", func(t *testing.T) {
+		db := setupDoctor(t, server)
+		wantGrant(t, db.Conn("pglimit_app"), "'e', 'h', 1, lease => '1 hour'")
+		mustExec(t, db.operator, "select pglimit.purge()")
+		mustExec(t, db.System(), lose)
+		wantRow(t, doctor(t, db.monitor, ""), "sentinel", "ok", ": 1, the last one found at the next claim or purge")
+		wantGrant(t, db.Conn("pglimit_app"), "'e', 'h', 1, lease => '1 hour'")
+		wantRow(t, doctor(t, db.monitor, ""), "purge", "warning", "there was no purge since a crash or fail-over")
+		r := wantRow(t, doctor(t, db.monitor, ""), "sentinel", "warning", ": 1, the last one found at 2")
+		if !strings.Contains(r.Hint, "reassert_permit") {
+			t.Errorf("hint %q", r.Hint)
+		}
+		mustExec(t, db.operator, "select pglimit.set_grace('0')")
+		wantRow(t, doctor(t, db.monitor, ""), "sentinel", "ok", ": 1, the last one found at 2")
+	})
+
 	t.Run("Purge", func(t *testing.T) {
 		db := setupDoctor(t, server)
 		wantRow(t, doctor(t, db.monitor, ""), "purge", "ok", "nothing to purge")

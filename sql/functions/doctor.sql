@@ -29,9 +29,12 @@ declare
         'back, as the login that installed them.';
     v_cap bigint;
     v_epoch_since timestamptz;
+    v_grace interval;
     v_in_use bigint;
     v_last_purge timestamptz;
     v_late boolean;
+    v_losses bigint;
+    v_lost_at timestamptz;
     v_purge_after interval;
     v_used boolean;
     v_sees_all boolean := pg_has_role('pg_read_all_stats', 'usage');
@@ -251,8 +254,12 @@ begin
 
     -- installation: its one row, without which there is no cap over all endpoints
     begin
-        select i.installation_cap, i.in_use, i.epoch_since, i.purge_after, i.last_purge_at
-        into v_cap, v_in_use, v_epoch_since, v_purge_after, v_last_purge
+        select
+            i.installation_cap, i.in_use, i.epoch_since, i.purge_after, i.last_purge_at, i.lost_at,
+            i.losses, i.grace
+        into
+            v_cap, v_in_use, v_epoch_since, v_purge_after, v_last_purge, v_lost_at, v_losses,
+            v_grace
         from pglimit.show_installation() i;
         if v_cap is null then
             return query values (
@@ -368,16 +375,29 @@ begin
     select 'defaults', 'ok', 'transactions begin as read committed and read write', null
     where not exists (select from findings);
 
-    -- sentinel: when counters and permits were last lost. Since when the present epoch runs is all
-    -- that show_installation tells: its columns about losses, once there, are to be read here.
-    return query values (
-        'sentinel', 'ok',
+    -- sentinel: since when the present epoch runs, and what was lost before. A warning only while
+    -- the grace time runs, when there is something to do.
+    v_late := v_lost_at > clock_timestamp() - v_grace;
+    return query
+    select
+        'sentinel',
+        case when v_late then 'warning' else 'ok' end,
         case
             when v_epoch_since is null then 'no permit was claimed yet'
             else format('the present epoch began at %s: with the first claim, after a crash or '
                 'fail-over, or by raise_epoch', date_trunc('second', v_epoch_since))
-        end,
-        null::text);
+        end
+            || case
+                when v_losses > 0 then format('; losses of counts and permits in a crash or '
+                    'fail-over: %s, the last one found at %s', v_losses,
+                    coalesce(date_trunc('second', v_lost_at)::text, 'the next claim or purge'))
+                else ''
+            end,
+        case
+            when v_late then format('Work that still runs should take its permits again until %s, '
+                'by reassert_permit, as KeepAlive does: limitctl permit list shows which did.',
+                date_trunc('second', v_lost_at + v_grace))
+        end;
 
     -- purge: nothing schedules it
     begin
@@ -397,6 +417,8 @@ begin
         case
             when v_last_purge is not null then format('the last purge was at %s, and removed what '
                 'was idle for %s', date_trunc('second', v_last_purge), v_purge_after)
+            when v_used and v_losses > 0 then 'there was no purge since a crash or fail-over: every '
+                'key used since keeps a row'
             when v_used then 'there was no purge yet: every key ever used keeps a row'
             else 'there was no purge yet, and there is nothing to purge'
         end,

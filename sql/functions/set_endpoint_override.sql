@@ -66,7 +66,16 @@ begin
     set overridden = true
     where e.tenant in (v_tenant, '') and e.endpoint = set_endpoint_override.endpoint;
     if not found then
-        perform pglimit._unknown_endpoint(set_endpoint_override.endpoint);
+        raise exception using
+            errcode = 'PGL02',
+            message = format('unknown endpoint %s',
+                quote_literal(set_endpoint_override.endpoint)),
+            detail = 'An override changes the bounds of an endpoint that is set, and no row of '
+                || 'pglimit.endpoints has this name, of this tenant or of all.',
+            hint = format(
+                'Set it first: select pglimit.set_endpoint(%s, holder_cap => 2, '
+                || 'time_bound => ''1 minute'');',
+                quote_literal(set_endpoint_override.endpoint));
     end if;
     select to_jsonb(o)
     into v_before
