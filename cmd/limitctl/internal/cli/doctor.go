@@ -61,7 +61,7 @@ A check is ok, a warning, a failure, or skipped where the login may not see enou
 besides pglimit_operator or pglimit_monitor it sees all. Nothing is written.
 
 The exit code is 1 after a failure, with --strict also after a warning. select * from pglimit.doctor() is
-the same from SQL, but for connection, clock, version, schema and drift.`,
+the same from SQL, but for connection, clock, schema and drift.`,
 		Example: `  limitctl doctor
 
   # What is not as it should be, from cron
