@@ -1,6 +1,8 @@
 -- Releases the permits of a pool that have lapsed and that nobody has locked, so that no renewal on
--- its way can bring them back. To their holders it is as if others had taken their lanes. Called
--- while a pool has lanes above the cap. Writes: permits. Locks: those rows, without waiting.
+-- its way can bring them back: without its number a row is missing to one that has locked the
+-- permit's other rows in time. To their holders it is as if others had taken their lanes. Called
+-- while a pool has lanes above the cap, under its creation lock. Writes: permits. Locks: those
+-- rows, without waiting.
 create or replace function pglimit._retire_lapsed(pool text)
 returns void
 language plpgsql
@@ -34,7 +36,8 @@ begin
         return;
     end if;
     update pglimit.permits p
-    set expires_at = '-infinity'
+    set permit_id = 0,
+        expires_at = '-infinity'
     where p.ctid = any (array(
         select l.ctid
         from pglimit.permits l
