@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,17 +29,12 @@ func TestPermitMachine(t *testing.T) {
 	mustExec(t, operator, "select pglimit.set_purge_after('0 s')")
 	highest := int64(0)
 	outcomes := map[string]int{}
-	// the same sequences in every run; others with -rapid.seed
-	if seed := flag.Lookup("rapid.seed"); seed.Value.String() == "0" {
-		if err := seed.Value.Set("20261130"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	seedRapid(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &machine{
 			ctx: t.Context(), app: app, operator: operator, system: system,
 			highest: &highest, outcomes: outcomes,
-			caps: map[string]machineCaps{}, slots: map[string]int64{},
+			caps: map[string]machineCaps{}, slots: map[string]int64{}, highestCap: map[string]int64{},
 		}
 		m.exec(rt, system, "delete from pglimit.permits")
 		m.setInstallationCap(rt, 6)
@@ -73,6 +69,20 @@ func TestPermitMachine(t *testing.T) {
 	t.Log(outcomes)
 }
 
+var seedOnce sync.Once
+
+// seedRapid makes for the same sequences in every run; others with -rapid.seed.
+func seedRapid(t *testing.T) {
+	t.Helper()
+	seedOnce.Do(func() {
+		if seed := flag.Lookup("rapid.seed"); seed.Value.String() == "0" {
+			if err := seed.Value.Set("20261130"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 var (
 	machineEndpoints = []string{"a", "b"}
 	machineHolders   = []string{"h1", "h2"}
@@ -94,6 +104,7 @@ type machine struct {
 	installation int64
 	permits      []*machinePermit // by id
 	slots        map[string]int64 // pool → slots that were ever granted
+	highestCap   map[string]int64 // pool → of the claims so far
 }
 
 type machineCaps struct {
@@ -115,7 +126,7 @@ type machinePermit struct {
 }
 
 // mayBe says whether a permit that has lapsed may be called so, and may be called unknown: it is
-// known as long as one of its lanes has neither a new holder nor been purged.
+// known as long as one of its lanes has neither a new holder nor been released or purged.
 func (m *machine) mayBe(p *machinePermit) (lapsed, unknown bool) {
 	unknown = true
 	for pool, before := range p.slots {
@@ -123,6 +134,19 @@ func (m *machine) mayBe(p *machinePermit) (lapsed, unknown bool) {
 		unknown = unknown && m.slots[pool]-before >= p.weight
 	}
 	return lapsed, unknown
+}
+
+// lower notes the cap that a claim goes by. Under one that was lowered it may release what has lapsed.
+func (m *machine) lower(pool string, cap int64) {
+	if cap >= m.highestCap[pool] {
+		m.highestCap[pool] = cap
+		return
+	}
+	for _, p := range m.permits {
+		if _, known := p.slots[pool]; known {
+			p.slots[pool] = m.slots[pool] - p.weight
+		}
+	}
 }
 
 func (m *machine) exec(rt *rapid.T, db rowQuerier, sql string, args ...any) {
@@ -209,6 +233,7 @@ func (m *machine) claimFor(rt *rapid.T, endpoint, holder, request string) {
 			continue
 		}
 		pools = append(pools, names[k])
+		m.lower(names[k], *cap)
 		if _, inUse := m.liveIn(names[k]); of < 0 && weight > *cap {
 			reason, of = "never", k
 		} else if of < 0 && inUse+weight > *cap {
@@ -396,6 +421,7 @@ func (m *machine) purge(rt *rapid.T) {
 		}
 		idle++
 		delete(m.slots, pool)
+		delete(m.highestCap, pool)
 		for _, p := range m.permits {
 			delete(p.slots, pool)
 		}
