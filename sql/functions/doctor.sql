@@ -417,8 +417,8 @@ begin
         case
             when v_last_purge is not null then format('the last purge was at %s, and removed what '
                 'was idle for %s', date_trunc('second', v_last_purge), v_purge_after)
-            when v_used and v_losses > 0 then 'there was no purge since a crash or fail-over: every '
-                'key used since keeps a row'
+            when v_used and v_losses > 0 then 'there was no purge since a crash or fail-over: '
+                'every key used since keeps a row'
             when v_used then 'there was no purge yet: every key ever used keeps a row'
             else 'there was no purge yet, and there is nothing to purge'
         end,
