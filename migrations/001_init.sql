@@ -14,6 +14,7 @@
 
 -- State
 {{ template "tables/counters.sql" . }}
+{{ template "tables/durable_counters.sql" . }}
 {{ template "tables/permit_number.sql" . }}
 {{ template "tables/permits.sql" . }}
 {{ template "tables/creation_locks.sql" . }}

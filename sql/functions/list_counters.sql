@@ -18,6 +18,7 @@ set search_path = pg_catalog, pg_temp
 set row_security = on
 set lock_timeout = '1s'
 set enable_seqscan = off
+set enable_sort = off
 set jit = off
 as $$
 #variable_conflict use_column
@@ -34,7 +35,9 @@ begin
         x.reset_at,
         case when x.reset_at > clock_timestamp() then 'open' else 'closed' end,
         x.key,
-        x.shadow_refused
+        x.shadow_refused,
+        x.algorithm,
+        x.durable
     from (
         select
             split_part(c.key, e'\x1f', 1) as tenant,
@@ -43,12 +46,24 @@ begin
                 c.key,
                 length(split_part(c.key, e'\x1f', 1))
                     + length(split_part(c.key, e'\x1f', 2)) + 3) as subject,
-            c.used,
+            case
+                -- of a bucket: what it lacks
+                when c.algorithm = 'token_bucket' then greatest(ceil(
+                    extract(epoch from c.special_reset_at - clock_timestamp()) * c.previous
+                    / extract(epoch from c.special_reset_at - c.window_start)), 0)::bigint
+                else c.used
+            end as used,
             c.window_start,
             coalesce(c.reset_at, c.special_reset_at) as reset_at,
             c.shadow_refused,
+            coalesce(c.algorithm, 'fixed_window') as algorithm,
+            c.durable,
             c.key
-        from pglimit.counters c
+        from (
+            select t.*, false as durable from pglimit.counters t
+            union all
+            select t.*, true from pglimit.durable_counters t
+        ) c
         where c.key > coalesce(after, '')
             and (
                 include_closed
