@@ -174,6 +174,17 @@ func (c *Client) tenant(ctx context.Context, args *arguments, own string) {
 	c.tenantFilter(ctx, args, nil)
 }
 
+// tenantOf is the tenant of a call, for one that is made again in another context; nil for the server's setting.
+func (c *Client) tenantOf(ctx context.Context, own string) *string {
+	switch {
+	case own != "":
+		return &own
+	case c.tenantFunc != nil:
+		return S(c.tenantFunc(ctx))
+	}
+	return nil
+}
+
 // tenantFilter is tenant for a list, where the empty tenant differs from none.
 func (c *Client) tenantFilter(ctx context.Context, args *arguments, own *string) {
 	switch {

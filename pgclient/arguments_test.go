@@ -37,6 +37,7 @@ func TestInvalidArguments(t *testing.T) {
 			return err
 		}
 	}
+	far := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 	const nul, broken = "a\x00b", "a\xffb"
 	for name, call := range map[string]func(context.Context) error{
 		"ClaimEndpointNUL":   claim(func(p *pgclient.ClaimPermitParams) { p.Endpoint = nul }),
@@ -47,6 +48,8 @@ func TestInvalidArguments(t *testing.T) {
 		"ClaimNoteNoJSON":    claim(func(p *pgclient.ClaimPermitParams) { p.Note = json.RawMessage(`{"a":`) }),
 		"ClaimNoteEmpty":     claim(func(p *pgclient.ClaimPermitParams) { p.Note = json.RawMessage{} }),
 		"ClaimNoteBroken":    claim(func(p *pgclient.ClaimPermitParams) { p.Note = json.RawMessage("\"\xff\"") }),
+		"ClaimWaitNegative":  claim(func(p *pgclient.ClaimPermitParams) { p.Wait = pgclient.D(-1) }),
+		"ClaimWaitAgain":     claim(func(p *pgclient.ClaimPermitParams) { p.RequestID, p.Wait = "r", pgclient.D(time.Second) }),
 		"ClaimTenantNUL":     claim(func(p *pgclient.ClaimPermitParams) { p.Tenant = nul }),
 		"HitAlgorithmNUL":    hit(func(p *pgclient.HitParams) { p.Algorithm = nul }),
 		"HitLimitNUL":        hit(func(p *pgclient.HitParams) { p.Limit = nul }),
@@ -56,6 +59,22 @@ func TestInvalidArguments(t *testing.T) {
 		"HitPerNegative":     hit(func(p *pgclient.HitParams) { p.Per = pgclient.D(-1) }),
 		"ForgetSubjectNUL": func(ctx context.Context) error {
 			_, err := client.Forget(ctx, pgclient.ForgetParams{Limit: "api", Subject: nul})
+			return err
+		},
+		"EnqueueRequestID": func(ctx context.Context) error {
+			_, err := client.EnqueuePermit(ctx, pgclient.ClaimPermitParams{Endpoint: "e", Holder: "u1", RequestID: "r"})
+			return err
+		},
+		"EnqueueWaitZero": func(ctx context.Context) error {
+			_, err := client.EnqueuePermit(ctx, pgclient.ClaimPermitParams{Endpoint: "e", Holder: "u1", Wait: pgclient.D(0)})
+			return err
+		},
+		"OverrideYear": func(ctx context.Context) error {
+			_, err := client.SetEndpointOverride(ctx, pgclient.SetEndpointOverrideParams{Endpoint: "e", Holder: "u1", ValidFrom: &far})
+			return err
+		},
+		"OverrideHolderNUL": func(ctx context.Context) error {
+			_, err := client.SetEndpointOverride(ctx, pgclient.SetEndpointOverrideParams{Endpoint: "e", Holder: nul})
 			return err
 		},
 		"ReleaseHolderNUL": func(ctx context.Context) error {

@@ -31,7 +31,8 @@
 // nor deadline does. A call whose context has ended is made all the same, so that a failed sign-in counts whether or not
 // its client waits for the answer; and cancelling a query would close its connection. What bounds a call is the client's
 // time-out, 2 seconds unless [WithTimeout] says otherwise, over the wait for a connection and the round trip together.
-// (A claim whose reply was lost is made up to three times, each within that time, as long as its caller waits.)
+// (A claim whose reply was lost is made up to three times, each within that time, as long as its caller waits. One that
+// waits its turn does end with its context, between two calls.)
 // The server is told to give up shortly before that, so a call that waits for a lock leaves a usable connection.
 //
 // # Connections
@@ -45,6 +46,12 @@
 // All query exec modes of pgx work. With describe_exec a call takes two round trips. PgBouncer in transaction mode works
 // with cache_describe, describe_exec, exec and simple_protocol; with the default, cache_statement, it needs version 1.21
 // and max_prepared_statements above 0. The mode is chosen in the connection string: default_query_exec_mode=exec.
+//
+// # Waiting
+//
+// A refused claim answers at once. With Wait in [ClaimPermitParams] it waits in the endpoint's queue instead, in turn with
+// all others who wait, on whatever machine. A waiter holds no connection, only a timer: it asks when the server said it
+// should, in a transaction of its own like any other.
 //
 // # Leases
 //

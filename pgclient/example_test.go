@@ -113,6 +113,48 @@ func ExampleClient_ClaimPermit() {
 	// <nil>
 }
 
+// Whoever comes while the one place is in use waits for his turn.
+func ExampleClient_ClaimPermit_wait() {
+	ctx := context.Background()
+	client, err := pgclient.Open(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	build := func(user string, wait time.Duration) (*pgclient.Permit, error) {
+		return client.ClaimPermit(ctx, pgclient.ClaimPermitParams{
+			Endpoint:    "index build",
+			Holder:      user,
+			EndpointCap: pgclient.N(1),
+			Lease:       pgclient.D(5 * time.Minute),
+			Wait:        pgclient.D(wait),
+		})
+	}
+	first, err := build("ann", 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("ann:", first.Granted)
+	late, err := build("bob", 50*time.Millisecond)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("bob:", late.Granted, late.Reason)
+
+	time.AfterFunc(50*time.Millisecond, func() { first.Release(ctx) })
+	second, err := build("bob", time.Minute)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer second.Release(ctx)
+	fmt.Println("bob:", second.Granted)
+	// Prints:
+	// ann: true
+	// bob: false endpoint
+	// bob: true
+}
+
 // A program that carries its pool in the context of each request has one client for all of them.
 func ExampleFromContext() {
 	type poolKey struct{}
@@ -169,11 +211,12 @@ func TestExamples(t *testing.T) {
 	db := setup(t)
 	t.Setenv("DATABASE_URL", db.URL("pglimit_app"))
 	examples := map[string]func(){
-		"Example":                   Example,
-		"ExampleClient_ClaimPermit": ExampleClient_ClaimPermit,
-		"ExampleClient_Hit":         ExampleClient_Hit,
-		"ExampleFromContext":        ExampleFromContext,
-		"ExampleWithObserver":       ExampleWithObserver,
+		"Example":                        Example,
+		"ExampleClient_ClaimPermit":      ExampleClient_ClaimPermit,
+		"ExampleClient_ClaimPermit_wait": ExampleClient_ClaimPermit_wait,
+		"ExampleClient_Hit":              ExampleClient_Hit,
+		"ExampleFromContext":             ExampleFromContext,
+		"ExampleWithObserver":            ExampleWithObserver,
 	}
 	checkPrinted(t, "example_test.go", examples)
 }

@@ -15,14 +15,14 @@ from pglimit.list_counters(limit_filter => $1::text, subject_filter => $2::text,
     tenant_filter => $5::text, include_closed => $6::boolean)`
 
 	listEndpointsSQL = `select tenant, endpoint, holder_cap, endpoint_cap, time_bound, longest, row_cap, in_installation, mode,
-    on_outage, limit_version, updated_at, updated_by, cursor
+    on_outage, limit_version, updated_at, updated_by, cursor, fair, queue_cap, holder_queue_cap, waiting, shadow_refused
 from pglimit.list_endpoints(endpoint_filter => $1::text, after => $2::text, max_rows => $3::int, tenant_filter => $4::text)`
 
 	listLimitsSQL = `select tenant, limit_name, max_hits, per, algorithm, burst, durable, mode, on_outage, limit_version, updated_at,
     updated_by, shadow_refused, cursor
 from pglimit.list_limits(limit_filter => $1::text, after => $2::text, max_rows => $3::int, tenant_filter => $4::text)`
 
-	listPermitsSQL = `select permit_id, tenant, endpoint, holder, weight, claimed_at, expires_at, state, note
+	listPermitsSQL = `select permit_id, tenant, endpoint, holder, weight, claimed_at, expires_at, state, note, reasserted_at
 from pglimit.list_permits(endpoint_filter => $1::text, holder_filter => $2::text, after => $3::bigint, max_rows => $4::int,
     tenant_filter => $5::text, include_lapsed => $6::boolean, held_longer_than => $7::interval, lapses_within => $8::interval)`
 )
@@ -53,14 +53,22 @@ type EndpointRow struct {
 	// Cursor is what to give as After to go on behind this row.
 	Cursor string `db:"cursor"`
 
+	// ShadowRefused is how many claims [ModeShadow] granted and [ModeEnforce] would have refused, since the endpoint was
+	// last idle for long or a crash; nil for none. Waiting is how many tickets wait; nil on a standby.
+	ShadowRefused *int64 `db:"shadow_refused"`
+	Waiting       *int64 `db:"waiting"`
+
 	Endpoint       string         `db:"endpoint"`
 	EndpointCap    *int64         `db:"endpoint_cap"`
+	Fair           bool           `db:"fair"`
 	HolderCap      *int64         `db:"holder_cap"`
+	HolderQueueCap int64          `db:"holder_queue_cap"`
 	InInstallation bool           `db:"in_installation"`
 	LimitVersion   int64          `db:"limit_version"`
 	Longest        *time.Duration `db:"longest"`
 	Mode           Mode           `db:"mode"`
 	OnOutage       OnOutage       `db:"on_outage"`
+	QueueCap       int64          `db:"queue_cap"`
 	RowCap         *int64         `db:"row_cap"`
 	Tenant         string         `db:"tenant"`
 	TimeBound      *time.Duration `db:"time_bound"`
@@ -91,7 +99,7 @@ type LimitRow struct {
 	ShadowRefused *int64 `db:"shadow_refused"`
 }
 
-// PermitRow is one permit, as [Client.ListPermits] shows it.
+// PermitRow is one permit, or a ticket, as [Client.ListPermits] shows it.
 type PermitRow struct {
 	ClaimedAt time.Time       `db:"claimed_at"`
 	Endpoint  string          `db:"endpoint"`
@@ -99,9 +107,12 @@ type PermitRow struct {
 	Holder    string          `db:"holder"`
 	ID        int64           `db:"permit_id"` // also what to give as After to go on behind this row
 	Note      json.RawMessage `db:"note"`      // nil for none
-	State     string          `db:"state"`     // "live" or "lapsed"
+	State     string          `db:"state"`     // "live", "waiting" (a ticket), "beyond" the caps (granted for the mode), "lapsed"
 	Tenant    string          `db:"tenant"`
 	Weight    int64           `db:"weight"`
+
+	// ReassertedAt is when the permit was taken again after a crash, nil for one that was not.
+	ReassertedAt *time.Time `db:"reasserted_at"`
 }
 
 // ListCountersParams are the arguments of [Client.ListCounters]. Filters are exact; an empty one shows all.
@@ -225,7 +236,7 @@ func (c *Client) ListLimits(ctx context.Context, p ListLimitsParams) ([]LimitRow
 	})
 }
 
-// ListPermits returns a page of permits, in the order they were claimed.
+// ListPermits returns a page of permits and tickets, in the order they were claimed and drawn.
 func (c *Client) ListPermits(ctx context.Context, p ListPermitsParams) ([]PermitRow, error) {
 	var args arguments
 	args.optionalText("endpoint_filter", p.Endpoint)

@@ -79,9 +79,13 @@ func TestEndpoints(t *testing.T) {
 	if row.UpdatedAt.IsZero() || row.UpdatedBy == "" || row.Cursor == "" {
 		t.Errorf("got %+v, want who and when, and a cursor", row)
 	}
-	row.Cursor, row.EndpointCap, row.UpdatedAt, row.UpdatedBy = "", nil, time.Time{}, ""
+	if row.Waiting == nil || *row.Waiting != 0 {
+		t.Errorf("got waiting %v, want 0", row.Waiting)
+	}
+	row.Cursor, row.EndpointCap, row.UpdatedAt, row.UpdatedBy, row.Waiting = "", nil, time.Time{}, "", nil
 	want(t, "row", row, pgclient.EndpointRow{
-		Endpoint: "a", LimitVersion: version, Mode: pgclient.ModeEnforce, OnOutage: pgclient.OnOutageAllow,
+		Endpoint: "a", HolderQueueCap: 100, LimitVersion: version, Mode: pgclient.ModeEnforce, OnOutage: pgclient.OnOutageAllow,
+		QueueCap: 1000,
 	})
 
 	must(db.operator.SetEndpoint(ctx, pgclient.SetEndpointParams{

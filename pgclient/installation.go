@@ -12,11 +12,14 @@ const (
 
 	raiseEpochSQL = `select pglimit.raise_epoch()`
 
+	setGraceSQL = `select pglimit.set_grace(grace => $1::interval)`
+
 	setInstallationCapSQL = `select pglimit.set_installation_cap(cap => $1::bigint)`
 
 	setPurgeAfterSQL = `select pglimit.set_purge_after(idle => $1::interval)`
 
-	showInstallationSQL = `select installation_cap, in_use, epoch, epoch_since, purge_after, last_purge_at, code_version, installed_at
+	showInstallationSQL = `select installation_cap, in_use, epoch, epoch_since, purge_after, last_purge_at, code_version, installed_at,
+    lost_at, losses, live_known, grace, reserved
 from pglimit.show_installation()`
 
 	versionSQL = `select pglimit.pglimit_version()`
@@ -33,8 +36,17 @@ type Installation struct {
 	Epoch      int64
 	EpochSince time.Time
 
-	// InstallationCap bounds the permits in use over all endpoints together, InUse is how many are.
-	InstallationCap, InUse int64
+	// Grace is how long after a loss permits can be reasserted, while room is kept for them.
+	Grace time.Duration
+
+	// InstallationCap bounds the places in use over all endpoints together, InUse is how many are. Of these Reserved are
+	// only kept for permits that a crash has lost. LiveKnown is how many were in use when purge last looked.
+	InstallationCap, InUse, LiveKnown, Reserved int64
+
+	// Losses is how often a crash of the database, or the promotion of a standby, has emptied counters and permits, LostAt
+	// when that was last found, zero for never.
+	Losses int64
+	LostAt time.Time
 
 	// LastPurgeAt is when the last purge ended, zero for never.
 	LastPurgeAt time.Time
@@ -76,6 +88,22 @@ func (c *Client) RaiseEpoch(ctx context.Context) (int64, error) {
 		sql:     raiseEpochSQL,
 		verb:    "raise_epoch",
 	})
+}
+
+// SetGrace sets how long after a loss permits can be reasserted, while room is kept for them, and returns the time before.
+// It may be zero, and at most a day. As [Permit.KeepAlive] learns of a loss with its next renewal, a third of the longest
+// lease is a good time.
+func (c *Client) SetGrace(ctx context.Context, grace time.Duration) (before time.Duration, err error) {
+	var args arguments
+	args.interval(grace) // zero is allowed: keep no room
+	was, err := run(ctx, c, statement[interval]{
+		args:    args,
+		begin:   beginWrite,
+		collect: scalar[interval],
+		sql:     setGraceSQL,
+		verb:    "set_grace",
+	})
+	return time.Duration(was), err
 }
 
 // SetInstallationCap sets the bound of the permits in use over all endpoints together, and returns the one before.
@@ -123,6 +151,11 @@ func (c *Client) ShowInstallation(ctx context.Context) (Installation, error) {
 		InUse:           row.InUse,
 		LastPurgeAt:     time.Time(row.LastPurgeAt),
 		PurgeAfter:      time.Duration(row.PurgeAfter),
+		Grace:           time.Duration(row.Grace),
+		LiveKnown:       row.LiveKnown,
+		Losses:          row.Losses,
+		LostAt:          time.Time(row.LostAt),
+		Reserved:        row.Reserved,
 	}, err
 }
 
@@ -146,4 +179,9 @@ type installationRow struct {
 	LastPurgeAt     zeronull.Timestamptz `db:"last_purge_at"`
 	CodeVersion     string               `db:"code_version"`
 	InstalledAt     time.Time            `db:"installed_at"`
+	LostAt          zeronull.Timestamptz `db:"lost_at"`
+	Losses          int64                `db:"losses"`
+	LiveKnown       int64                `db:"live_known"`
+	Grace           interval             `db:"grace"`
+	Reserved        int64                `db:"reserved"`
 }

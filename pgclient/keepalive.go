@@ -2,6 +2,7 @@ package pgclient
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -18,7 +19,8 @@ import (
 // configuration; there is seldom more than one for all permits of a client, never more than four, and none when nothing
 // is kept alive. From any other source each renewal takes a connection like all calls.
 //
-// A renewal that fails is soon tried again, until the lease is over. Renewals end for good with the longest time that the
+// A permit that a crash of the database has lost is taken again, as [Permit.Renew] says, if the next renewal comes within
+// the grace time: [Client.SetGrace]. A renewal that fails is soon tried again, until the lease is over. Renewals end for good with the longest time that the
 // endpoint's row lets a permit be held, and the permit is lost when that is over.
 //
 // What is kept alive is the permit, whether its work makes progress or not: for work that can hang, end ctx, or have the
@@ -91,7 +93,7 @@ const (
 )
 
 // Lost returns a channel that is closed when the permit is known to be held no longer: a renewal was answered with
-// lapsed or unknown, the lease ran out without having been renewed, or [Permit.Release] was called on this permit. Work
+// lapsed, or with unknown and it could not be reasserted, the lease ran out without having been renewed, or [Permit.Release] was called on this permit. Work
 // that heeds it stops:
 //
 //	select {
@@ -135,6 +137,9 @@ type lease struct {
 	asked    *time.Duration // by the last renewal that asked for another lease than the claim; guarded by renewing
 	claimed  time.Duration  // what the claim asked for
 
+	claim  ClaimPermitParams // for a reassertion
+	tenant *string           // of the claim
+
 	mu     sync.Mutex
 	began  time.Time     // when the call that gave the lease was sent
 	end    time.Time     // of which the server said ends
@@ -168,6 +173,13 @@ func (l *lease) isLost() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.over
+}
+
+// runs is whether the permit is held as far as is known here.
+func (l *lease) runs() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.over && until(l.end) > 0
 }
 
 // watch has lost be closed when the lease runs out. A permit of which nobody asks it costs no timer.
@@ -258,6 +270,24 @@ func (l *lease) renew(ctx context.Context, c *Client, source Connections, timeou
 		lease = l.asked
 	}
 	r, left, sent, err := c.renewPermit(ctx, source, timeout, id, lease)
+	// a permit of PollTicket does not know for whom it is
+	if err == nil && r.Reason == ReasonUnknown && l.claim.Endpoint != "" && l.runs() {
+		claim := l.claim
+		if lease != nil {
+			claim.Lease = lease
+		}
+		again, leftAgain, sentAgain, failed := c.reassertPermit(ctx, source, timeout, id, claim, l.tenant)
+		switch {
+		case failed == nil && again.Renewed && !l.runs():
+			// released meanwhile, or over by its own account
+			_, _ = c.ReleasePermit(ctx, id, claim.Holder)
+		case failed == nil:
+			r, left, sent = again, leftAgain, sentAgain
+		case errors.Is(failed, ErrUnavailable):
+			r, left, sent, err = again, leftAgain, sentAgain, failed
+		default: // for the call itself, so that another one would fare no better
+		}
+	}
 	l.mu.Lock()
 	end, ends := l.end, l.ends
 	l.mu.Unlock()
@@ -282,7 +312,9 @@ func (l *lease) renew(ctx context.Context, c *Client, source Connections, timeou
 	return r, last, err
 }
 
-// since and until are the only ones here who ask the clock. Both are asked of instants with a monotonic reading alone.
+// now, since and until are the only ones who ask the clock for more than a call's time-out. What they are asked of, and
+// answer, are instants with a monotonic reading alone.
+func now() time.Time                  { return time.Now() }
 func since(t time.Time) time.Duration { return time.Since(t) }
 func until(t time.Time) time.Duration { return time.Until(t) }
 

@@ -14,10 +14,16 @@ const (
 
 	setEndpointSQL = `select pglimit.set_endpoint(endpoint => $1::text, holder_cap => $2::bigint, endpoint_cap => $3::bigint,
     time_bound => $4::interval, row_cap => $5::bigint, in_installation => $6::boolean, mode => $7::text, on_outage => $8::text,
-    tenant => $9::text, longest => $10::interval)`
+    tenant => $9::text, longest => $10::interval, fair => $11::boolean, queue_cap => $12::bigint, holder_queue_cap => $13::bigint)`
 
 	setLimitSQL = `select pglimit.set_limit(limit_name => $1::text, max_hits => $2::bigint, per => $3::interval, algorithm => $4::text,
     burst => $5::bigint, mode => $6::text, on_outage => $7::text, tenant => $8::text)`
+)
+
+// The function's own defaults.
+const (
+	defaultHolderQueueCap = 100
+	defaultQueueCap       = 1000
 )
 
 // SetEndpointParams are the arguments of [Client.SetEndpoint].
@@ -28,6 +34,14 @@ type SetEndpointParams struct {
 	// EndpointCap and HolderCap bound the permits in use at the endpoint and by each holder there. Zero is closed.
 	// Defaults to no cap.
 	EndpointCap, HolderCap *int64
+
+	// Fair has claims that do not wait be refused with [ReasonQueue] while somebody waits who could go. Defaults to
+	// serving whoever asks when there is room.
+	Fair bool
+
+	// HolderQueueCap and QueueCap bound how many wait, of one holder and in all. Zero lets nobody wait. Default to 100 and
+	// 1,000.
+	HolderQueueCap, QueueCap *int64
 
 	// Longest bounds how long a permit is held, renewals included: neither its first lease nor a renewal goes past it. It
 	// is for work that never ends while its process lives and renews. Defaults to no bound.
@@ -142,6 +156,9 @@ func (c *Client) SetEndpoint(ctx context.Context, p SetEndpointParams) (int64, e
 	args.textOr("on_outage", string(p.OnOutage), string(OnOutageAllow))
 	c.tenant(ctx, &args, p.Tenant)
 	args.optionalDuration("longest", p.Longest)
+	args.add(p.Fair)
+	args.numberOr(p.QueueCap, defaultQueueCap)
+	args.numberOr(p.HolderQueueCap, defaultHolderQueueCap)
 	return run(ctx, c, statement[int64]{
 		args:    args,
 		begin:   beginWrite,

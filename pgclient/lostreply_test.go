@@ -151,15 +151,24 @@ func TestRequestID(t *testing.T) {
 	}
 }
 
-// cutter is a network that loses the first replies that tell of a commit, and the connection with each.
+// cutter is a network that loses replies that tell of a commit, and the connection with each.
 type cutter struct {
 	mu   sync.Mutex
-	cut  func() // nil for none
+	cut  func() // told of the first that is lost; nil for none
 	cuts int    // that are to come
+	dies bool   // with the first that is lost
+	pass int    // that come through before
+	turn func() // told of the last that comes through before; nil for none
 }
 
 // dial is for pgconn's DialFunc.
 func (c *cutter) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c.mu.Lock()
+	dead := c.dies && c.cuts == 0
+	c.mu.Unlock()
+	if dead {
+		return nil, net.ErrClosed
+	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, network, address)
 	return cutConn{Conn: conn, cutter: c}, err
@@ -177,12 +186,19 @@ func (c cutConn) Read(b []byte) (int, error) {
 	}
 	c.cutter.mu.Lock()
 	defer c.cutter.mu.Unlock()
+	if c.cutter.pass > 0 {
+		if c.cutter.pass--; c.cutter.pass == 0 && c.cutter.turn != nil {
+			c.cutter.turn()
+		}
+		return n, err
+	}
 	if c.cutter.cuts == 0 {
 		return n, err
 	}
 	c.cutter.cuts--
 	if c.cutter.cut != nil {
 		c.cutter.cut()
+		c.cutter.cut = nil
 	}
 	_ = c.Conn.Close()
 	return 0, net.ErrClosed

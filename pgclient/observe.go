@@ -20,7 +20,7 @@ const (
 
 // Observation is one operation that has ended. See [WithObserver].
 type Observation struct {
-	// Duration is the time the operation took for its caller.
+	// Duration is the time the operation took for its caller, waiting included.
 	Duration time.Duration
 
 	// Err is the error the method returned, nil unless Outcome is [OutcomeError].
@@ -36,7 +36,10 @@ type Observation struct {
 	// Outcome is how the operation ended.
 	Outcome Outcome
 
-	// Retries is how often the call was sent again because its reply was lost. See [Client.ClaimPermit].
+	// Polls is how often a claim that waited asked for its turn. See the field Wait of [ClaimPermitParams].
+	Polls int
+
+	// Retries is how often a call was sent again because its reply was lost. See [Client.ClaimPermit].
 	Retries int
 }
 
@@ -52,6 +55,9 @@ func (c *Client) report(ctx context.Context, o Observation) {
 			slog.String("pglimit.name", o.Name),
 			slog.String("pglimit.result", string(o.Outcome)),
 			slog.Duration("duration", o.Duration),
+		}
+		if o.Polls > 0 {
+			attrs = append(attrs, slog.Int("pglimit.polls", o.Polls))
 		}
 		if o.Retries > 0 {
 			attrs = append(attrs, slog.Int("pglimit.retries", o.Retries))

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -42,6 +43,37 @@ func TestPgBouncer(t *testing.T) {
 		})
 		return must(pgclient.New(pool))(t)
 	}
+
+	// More wait than there are server connections: none is held between polls.
+	t.Run("Wait", func(t *testing.T) {
+		client := open(t, pgx.QueryExecModeExec)
+		held := db.hold(t, "e")
+		const waiters = 6
+		var granted, inUse atomic.Int64
+		var wg sync.WaitGroup
+		for i := range waiters {
+			wg.Go(func() {
+				permit, err := client.ClaimPermit(t.Context(), waiting("e", fmt.Sprint("u", i)))
+				if err != nil || !permit.Granted {
+					t.Errorf("%+v, %v", permit, err)
+					return
+				}
+				if n := inUse.Add(1); n > 1 {
+					t.Errorf("%d at work, the cap is 1", n)
+				}
+				granted.Add(1)
+				inUse.Add(-1)
+				if released, err := permit.Release(t.Context()); err != nil || !released.Released {
+					t.Errorf("%+v, %v", released, err)
+				}
+			})
+		}
+		db.until(t, "e", func(ids []int64) bool { return len(ids) == waiters })
+		must(held.Release(t.Context()))(t)
+		wg.Wait()
+		want(t, "granted", granted.Load(), waiters)
+		db.wantEmpty(t, "e")
+	})
 
 	for _, mode := range execModes {
 		t.Run(mode.String(), func(t *testing.T) {

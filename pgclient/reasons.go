@@ -41,11 +41,22 @@ const (
 	ReasonShadow       Reason = "shadow"       // allowed in mode shadow; it would have been refused
 )
 
+// Reasons of waiting, beside those of claims, ReasonLapsed (the ticket was not polled) and ReasonUnknown.
+const (
+	ReasonDeadline  Reason = "deadline"   // ticket: its time is over
+	ReasonNoTicket  Reason = "no ticket"  // claim_permit in SQL: the ticket is another's, or over
+	ReasonQueue     Reason = "queue"      // claim: others wait for the room there is
+	ReasonQueueFull Reason = "queue full" // no ticket: so many wait already
+	ReasonWaiting   Reason = "waiting"    // ticket: it was drawn
+)
+
 // Reasons of releases and renewals.
 const (
-	ReasonLapsed    Reason = "lapsed"     // the lease had ended
-	ReasonNotHolder Reason = "not holder" // the permit is another holder's
-	ReasonReleased  Reason = "released"
-	ReasonRenewed   Reason = "renewed"
-	ReasonUnknown   Reason = "unknown" // released before, purged, lost in a crash, or never granted
+	ReasonLapsed     Reason = "lapsed"     // the lease had ended
+	ReasonLate       Reason = "late"       // reassertion: the grace time after a crash is over, or nothing was lost
+	ReasonNotHolder  Reason = "not holder" // the permit is another holder's
+	ReasonReasserted Reason = "reasserted" // taken again after a crash of the database
+	ReasonReleased   Reason = "released"
+	ReasonRenewed    Reason = "renewed"
+	ReasonUnknown    Reason = "unknown" // released before, purged, lost in a crash, or never granted
 )

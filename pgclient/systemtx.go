@@ -52,10 +52,30 @@ type statement[T any] struct {
 	verb    string                     // the SQL function
 }
 
-// run carries out one operation, from the check of its arguments to its report.
+// run carries out one operation that is one call, from the check of its arguments to its report.
 func run[T any](ctx context.Context, c *Client, s statement[T]) (answer T, err error) {
-	start := time.Now()
-	retries := 0
+	start := now()
+	answer, retries, err := call(ctx, c, s)
+	decision, decides := any(answer).(interface{ refused() bool })
+	c.report(ctx, Observation{
+		Duration: since(start), Err: err, Name: s.name, Operation: s.verb,
+		Outcome: outcomeOf(decides && decision.refused(), err), Retries: retries,
+	})
+	return answer, err
+}
+
+func outcomeOf(refused bool, err error) Outcome {
+	switch {
+	case err != nil:
+		return OutcomeError
+	case refused:
+		return OutcomeRefused
+	}
+	return OutcomeOK
+}
+
+// call makes one call, from the check of its arguments to the look at its answer. Its errors are an Error always.
+func call[T any](ctx context.Context, c *Client, s statement[T]) (answer T, retries int, err error) {
 	err = s.args.err
 	if err == nil {
 		answer, retries, err = persist(ctx, c, s)
@@ -63,24 +83,16 @@ func run[T any](ctx context.Context, c *Client, s statement[T]) (answer T, err e
 	if err == nil && s.settle != nil {
 		err = s.settle(answer)
 	}
-
-	outcome := OutcomeOK
-	if err != nil {
-		var none T
-		answer, outcome = none, OutcomeError
-		var e *Error
-		if !errors.As(err, &e) {
-			e = &Error{Message: err.Error(), wrapped: []error{err}}
-		}
-		e.Operation = s.verb
-		err = e
-	} else if decision, ok := any(answer).(interface{ refused() bool }); ok && decision.refused() {
-		outcome = OutcomeRefused
+	if err == nil {
+		return answer, retries, nil
 	}
-	c.report(ctx, Observation{
-		Duration: time.Since(start), Err: err, Name: s.name, Operation: s.verb, Outcome: outcome, Retries: retries,
-	})
-	return answer, err
+	var none T
+	var e *Error
+	if !errors.As(err, &e) {
+		e = &Error{Message: err.Error(), wrapped: []error{err}}
+	}
+	e.Operation = s.verb
+	return none, retries, e
 }
 
 // pauses are those before a call is sent again, each give or take half of it. They are short: what was lost is one
@@ -121,11 +133,14 @@ func persist[T any](ctx context.Context, c *Client, s statement[T]) (answer T, r
 }
 
 // pause waits for about d. It is false when ctx has ended.
-func pause(ctx context.Context, d time.Duration) bool {
+func pause(ctx context.Context, d time.Duration) bool { return sleep(ctx, jitter(d, 0.5)) }
+
+// sleep waits for d. It is false when ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	timer := time.NewTimer(jitter(d, 0.5))
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

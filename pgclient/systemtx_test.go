@@ -59,7 +59,20 @@ func TestExecModes(t *testing.T) {
 					if !renewed.Renewed || renewed.ExpiresAt.Before(begin.Add(90*time.Minute)) || renewed.ExpiresAt.After(db.now(t).Add(90*time.Minute)) {
 						t.Errorf("got %+v, want 90 minutes after %v", renewed, begin)
 					}
+					wait := pgclient.ClaimPermitParams{
+						Endpoint: "e", Holder: who, Note: json.RawMessage(`{"a": "b' \\"}`), Tenant: "t'1", Wait: pgclient.D(15 * time.Millisecond),
+					}
+					want(t, "waits in vain", must(client.ClaimPermit(ctx, wait))(t).Reason, pgclient.ReasonHolder)
+					wait.Wait = pgclient.D(time.Minute)
+					ticket := must(client.EnqueuePermit(ctx, wait))(t)
+					if poll := must(client.PollTicket(ctx, ticket.ID))(t); poll.PollAfter <= 0 || poll.Permit.Reason != pgclient.ReasonHolder {
+						t.Errorf("got %+v, %+v", poll, poll.Permit)
+					}
 					want(t, "released", must(p.Release(ctx))(t).Released, true)
+					p = must(client.ClaimPermit(ctx, wait))(t)
+					want(t, "granted", p.Granted, true)
+					want(t, "released", must(p.Release(ctx))(t).Released, true)
+					must(client.ReleasePermit(ctx, ticket.ID, who))(t)
 
 					hit := pgclient.HitParams{Limit: "api", Subject: who, MaxHits: pgclient.N(1), Per: pgclient.D(100 * time.Hour)}
 					must(client.Forget(ctx, pgclient.ForgetParams{Limit: "api", Subject: who}))(t)
@@ -103,6 +116,11 @@ func TestExecModesOfTheOperator(t *testing.T) {
 			must(db.app.Hit(ctx, pgclient.HitParams{Limit: name, Subject: "u1"}))(t)
 			counters := must(client.ListCounters(ctx, pgclient.ListCountersParams{Limit: name}))(t)
 			want(t, "window", counters[0].ResetAt.Sub(counters[0].WindowStart), 36*time.Hour)
+			until := db.now(t).Add(time.Hour).Round(time.Microsecond)
+			must(client.SetEndpointOverride(ctx, pgclient.SetEndpointOverrideParams{Endpoint: name, Holder: "u1", ValidUntil: &until}))(t)
+			overrides := must(client.ListEndpointOverrides(ctx, pgclient.ListEndpointOverridesParams{Endpoint: name}))(t)
+			want(t, "valid until", overrides[0].ValidUntil.Equal(until), true)
+			want(t, "drop", must(client.DropEndpointOverride(ctx, pgclient.DropEndpointOverrideParams{Endpoint: name, Holder: "u1"}))(t), true)
 			must(client.ShowInstallation(ctx))(t)
 			must(client.SetPurgeAfter(ctx, 24*time.Hour))(t)
 			must(client.Purge(ctx, 10))(t)

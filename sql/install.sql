@@ -35,6 +35,7 @@
 {{ template "functions/internal/take_lanes.sql" . }}
 {{ template "functions/internal/lock_permit.sql" . }}
 {{ template "functions/internal/begin_epoch.sql" . }}
+{{ template "functions/internal/find_reserve.sql" . }}
 {{ template "functions/internal/claim_rule.sql" . }}
 {{ template "functions/internal/grant_beyond.sql" . }}
 
@@ -60,6 +61,7 @@
 {{ template "functions/claim_permit.sql" . }}
 {{ template "functions/renew_permit.sql" . }}
 {{ template "functions/release_permit.sql" . }}
+{{ template "functions/reassert_permit.sql" . }}
 {{ template "functions/enqueue_permit.sql" . }}
 {{ template "functions/poll_ticket.sql" . }}
 
@@ -88,6 +90,7 @@
 {{ template "functions/purge.sql" . }}
 {{ template "functions/set_installation_cap.sql" . }}
 {{ template "functions/set_purge_after.sql" . }}
+{{ template "functions/set_grace.sql" . }}
 {{ template "functions/raise_epoch.sql" . }}
 {{ template "functions/show_installation.sql" . }}
 {{ template "functions/doctor.sql" . }}

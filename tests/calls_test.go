@@ -60,8 +60,11 @@ func TestChangesAreHeapOnly(t *testing.T) {
 	db := dbtest.New(t)
 	app := db.Conn("pglimit_app")
 	id := *wantGrant(t, app, "'e', 'h', 1, 2, 3, '1 hour'").ID
+	// of ten subjects in shadow, which all but the first hit is beyond, and one with an override
+	mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_limit('shadow', 1, '1 hour', mode => 'shadow'); select pglimit.set_limit_override('l', 's2', 2000000)")
 	for i := range 1500 { // a statement each: what one transaction has made dead it cannot clear away itself
-		mustExec(t, app, fmt.Sprintf("select pglimit.hit('l', 's%d', 1000000, '1 hour')", i%20))
+		subject := i % 20
+		mustExec(t, app, fmt.Sprintf("select pglimit.hit('%s', 's%d', 1000000, '1 hour', %d)", []string{"l", "shadow"}[subject%2], subject, 1+subject%2*999999))
 	}
 	for range 1000 {
 		mustExec(t, app, fmt.Sprintf("select pglimit.renew_permit(%d)", id))

@@ -425,7 +425,7 @@ func TestBadInput(t *testing.T) {
 		"purge(0)", "purge(null)", "purge(100001)", "list_counters(max_rows => 0)", "list_permits(max_rows => 10001)", "set_limit('l', null, '1 s')",
 		"set_limit('l', 1, null)", "set_limit('l', -1, '1 s')", "set_limit('l', 1, '1 month')", "set_limit('l', 1, '1 s', on_outage => 'panic')",
 		"set_limit('l', 1, '1 s', mode => null)", "set_limit(' ', 1, '1 s')", "set_endpoint('e', -1)", "set_endpoint('e', 1, longest => '0')", "set_endpoint('e', 1, longest => '1 month')", "set_endpoint('e', 1, time_bound => '0')",
-		"set_endpoint('e', in_installation => false)", "set_endpoint('')", "set_installation_cap(-1)", "set_installation_cap(null)", "set_purge_after('-1 s')",
+		"set_endpoint('e', in_installation => false)", "set_endpoint('')", "set_installation_cap(-1)", "set_installation_cap(null)", "set_purge_after('-1 s')", "set_grace('-1 s')", "set_grace('1 day 1 us')", "set_grace('1 month')", "set_grace(null)",
 		"set_purge_after(null)", "drop_limit('')", "drop_endpoint(null)",
 	} {
 		state(operator, call, "PGL01")
@@ -437,7 +437,7 @@ func TestBadInput(t *testing.T) {
 	}
 	for _, mode := range []string{"isolation level repeatable read", "isolation level serializable", "read only"} {
 		for _, call := range []string{
-			"hit('l', 's', 1, '1 s')", "forget('l', 's')", "claim_permit('e', 'h', 1, lease => '1 s')", "renew_permit(1)", "release_permit(1)",
+			"hit('l', 's', 1, '1 s')", "forget('l', 's')", "claim_permit('e', 'h', 1, lease => '1 s')", "renew_permit(1)", "release_permit(1)", "reassert_permit(1, 'e', 'h', 1, lease => '1 s')",
 		} {
 			mustExec(t, app, "begin "+mode)
 			state(app, call, "PGL03")

@@ -96,6 +96,8 @@ func TestHistory(t *testing.T) {
 		{"set_installation_cap(11)", "", "", `{"installation_cap": 10}`, `{"installation_cap": 11}`},
 		{"set_purge_after('2 hours')", "", "", `{"purge_after": "1 day"}`, `{"purge_after": "02:00:00"}`},
 		{"set_purge_after('0')", "", "", `{"purge_after": "02:00:00"}`, `{"purge_after": "00:00:00"}`},
+		{"set_grace('1 hour')", "", "", `{"grace": "00:00:30"}`, `{"grace": "01:00:00"}`},
+		{"set_grace('0')", "", "", `{"grace": "01:00:00"}`, `{"grace": "00:00:00"}`},
 		{"raise_epoch()", "", "", fmt.Sprintf(`{"epoch": %d}`, epoch), "epoch"},
 	} {
 		before := mustScan[time.Time](t, operator, "select clock_timestamp()")
@@ -125,12 +127,12 @@ func TestHistory(t *testing.T) {
 	n := mustScan[int](t, db.System(), "select count(*) from pglimit.changes")
 	for _, call := range []string{
 		"drop_limit('nothing')", "drop_endpoint('nothing')", "drop_limit_override('l', 'nobody')", "set_limit_override('l', 's', -1)", "set_limit('l', -1, '1 s')", "set_limit('l', 1, '1 month')", "set_limit('l', 1, '1 s', mode => 'x')",
-		"set_endpoint('e', -1)", "set_endpoint('e', in_installation => false)", "set_installation_cap(-1)", "set_purge_after('-1 s')", "set_limit(' ', 1, '1 s')",
+		"set_endpoint('e', -1)", "set_endpoint('e', in_installation => false)", "set_installation_cap(-1)", "set_purge_after('-1 s')", "set_grace('-1 s')", "set_limit(' ', 1, '1 s')",
 	} {
 		_, _ = operator.Exec(t.Context(), "select pglimit."+call)
 	}
 	for _, call := range []string{
-		"set_limit('l', 1, '1 s')", "drop_limit('l', 't7')", "set_limit_override('l', 's', 1)", "drop_limit_override('l', 'bob')", "set_endpoint('e', 1)", "set_installation_cap(1)", "set_purge_after('1 s')", "raise_epoch()",
+		"set_limit('l', 1, '1 s')", "drop_limit('l', 't7')", "set_limit_override('l', 's', 1)", "drop_limit_override('l', 'bob')", "set_endpoint('e', 1)", "set_installation_cap(1)", "set_purge_after('1 s')", "set_grace('1 s')", "raise_epoch()",
 	} {
 		mustExec(t, operator, "begin")
 		mustExec(t, operator, "select pglimit."+call)

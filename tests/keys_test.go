@@ -47,7 +47,7 @@ func TestChangeInReadOnlyTransactionIsPGL03(t *testing.T) {
 	t.Parallel()
 	operator := dbtest.New(t).Conn("pglimit_operator")
 	for _, call := range []string{
-		"drop_endpoint('e')", "drop_limit('l')", "raise_epoch()", "set_endpoint('e', holder_cap => 1)",
+		"drop_endpoint('e')", "drop_limit('l')", "raise_epoch()", "set_grace('1 s')", "set_endpoint('e', holder_cap => 1)",
 		"set_installation_cap(1)", "set_limit('l', 1, '1 min')", "set_purge_after('1 day')",
 	} {
 		_, err := operator.Exec(t.Context(), "begin read only; select pglimit."+call+"; commit")
@@ -65,6 +65,7 @@ func TestHints(t *testing.T) {
 	operator := dbtest.New(t).Conn("pglimit_operator")
 	for call, want := range map[string][2]string{
 		"list_limits(max_rows => 0)": {"A page has 1 to 10,000 rows.", "Pass max_rows => 100,"},
+		"set_grace('2 days')":        {"grace must be 0 or more, and at most 1 day.", "Pass an interval: grace => '30 s';"},
 		"set_purge_after('-1 s')":    {"idle must be 0 or more, and at most 36525 days.", "Pass an interval: idle => '1 day';"},
 	} {
 		_, err := operator.Exec(t.Context(), "select pglimit."+call)

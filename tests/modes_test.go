@@ -63,6 +63,11 @@ func TestShadow(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		wantCounted(t, operator, subject, 3, 71)
+		// in turns, as under a held snapshot no row may be updated without end
+		if !mustScan[bool](t, db.System(), fmt.Sprintf(`select changes < 64 and turn > date_part('epoch', window_start) * 1000000 + 1
+			from pglimit.counters where key like '%%%s'`, subject)) {
+			t.Error("all in one turn")
+		}
 	}
 	if n := mustScan[int64](t, operator, "select shadow_refused from pglimit.list_limits()"); n != 4*71 {
 		t.Errorf("the limit says %d, want %d", n, 4*71)

@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -263,39 +262,5 @@ func TestPurgeIsBounded(t *testing.T) {
 	}
 	if left != 0 {
 		t.Errorf("%d are left", left)
-	}
-}
-
-// TestCrash: the unlogged tables and the sequence are empty after a crash; numbers grow all the same.
-func TestCrash(t *testing.T) {
-	t.Parallel()
-	server := privateServer(t)
-	db := dbtest.NewOn(t, server.DSN("postgres"))
-	const args = "'e', 'h', 2, lease => '1 hour'"
-	ctx := context.Background()
-	var last int64
-	for round := range 3 {
-		conn, err := pgx.Connect(ctx, db.URL("pglimit_app"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range 2 {
-			id := *wantGrant(t, conn, args).ID
-			if id <= last {
-				t.Errorf("round %d: %d follows %d", round, id, last)
-			}
-			if last != 0 && i == 0 {
-				wantReason(t, conn, fmt.Sprintf("release_permit(%d)", last), "unknown")
-			}
-			last = id
-		}
-		wantClaim(t, conn, args, "holder", 2, 2)
-		_ = conn.Close(ctx)
-		if err := server.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := server.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 	}
 }

@@ -34,6 +34,8 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		"select from pglimit.peek('o', 's', 1, '1 hour')",
 		"select from pglimit.hit('o', 's', 1, '1 hour')",
 	}
+	mustExec(t, db.System(), "update pglimit.installation set lost_at = now(), grace = '1 day'")
+	reassert := 1 << 38 // an id of no epoch that there was
 	// plans are those of a new session, which plans by what it finds
 	plansOf := func(state string) {
 		config, err := pgx.ParseConfig(db.SuperURL())
@@ -66,6 +68,10 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		for _, args := range []string{"endpoint_cap => 32", "endpoint_cap => 32", "endpoint_cap => 32, request_id => 'r'", "holder_cap => 40, weight => 2"} {
 			mustExec(t, conn, "select pglimit.release_permit(c.permit_id) from pglimit.claim_permit('one', 'h', lease => '1 hour', "+args+") c")
 		}
+		reassert++
+		wantReason(t, conn, fmt.Sprintf("reassert_permit(%d, 'one', 'h', 4, 8, 9, '1 hour')", reassert), "reasserted")
+		wantReason(t, conn, fmt.Sprintf("reassert_permit(%d, 'one', 'h', 4, 8, 9, '1 hour')", reassert), "renewed")
+		mustExec(t, conn, fmt.Sprintf("select from pglimit.release_permit(%d)", reassert))
 		// a queue, a claim at a fair endpoint, one beyond the caps
 		ticket := mustScan[int64](t, conn, "select ticket from pglimit.enqueue_permit('fair', 'h')")
 		for range 2 {

@@ -183,9 +183,10 @@ func TestRepeatedWrites(t *testing.T) {
 		wantHit(t, app, "hit('l', 's', 9, '1 hour')", "allowed", 8-i)
 		id := *wantGrant(t, app, "'e', 'h', 9, lease => '1 hour'").ID
 		wantReason(t, app, fmt.Sprintf("renew_permit(%d)", id), "renewed")
-		for _, call := range []string{"set_limit('l', 9, '1 hour')", "set_endpoint('e', 9)", "set_installation_cap(9)", "set_purge_after('1 day')", "raise_epoch()", "purge()"} {
+		for _, call := range []string{"set_limit('l', 9, '1 hour')", "set_endpoint('e', 9)", "set_installation_cap(9)", "set_purge_after('1 day')", "set_grace('1 day')", "raise_epoch()", "purge()"} {
 			mustExec(t, operator, "select pglimit."+call)
 		}
+		wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h', 9, lease => '1 hour'", id), "renewed")
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	mrand "math/rand/v2"
 	"net"
 	"net/url"
@@ -78,6 +80,79 @@ type Server struct {
 // (os.Exit, a crash, SIGKILL) takes the server down with it, and its folder is removed by the next
 // Start on the same machine.
 func Start(ctx context.Context, opts Options) (_ *Server, err error) {
+	s, err := newServer(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = s.Stop(context.WithoutCancel(ctx))
+		}
+	}()
+	if err := s.initdb(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.configure(opts); err != nil {
+		return nil, err
+	}
+	if err := s.startOnFreePort(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Standby makes a hot standby of a running server, which streams from it and can be promoted, and
+// returns once it accepts connections. Of opts BinDir counts for nothing: it is the primary's. The
+// primary is shut down cleanly for the copy and started again: files at rest can be copied without
+// pg_basebackup, which not every distribution of the binaries has.
+func (s *Server) Standby(ctx context.Context, opts Options) (_ *Server, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped || !s.proc.running() {
+		return nil, errors.New("localpg: cannot make a standby: the server is not running")
+	}
+	opts.BinDir = s.BinDir
+	standby, err := newServer(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	standby.password = s.password
+	defer func() {
+		if err != nil {
+			_ = standby.Stop(context.WithoutCancel(ctx))
+		}
+	}()
+
+	if err := s.proc.end(ctx, syscall.SIGINT); err != nil {
+		return nil, fmt.Errorf("localpg: the server did not shut down: %w%s", err, s.log)
+	}
+	err = standby.copyData(s.DataDir)
+	if err := errors.Join(err, s.start(ctx)); err != nil {
+		return nil, err
+	}
+	signal := filepath.Join(standby.DataDir, "standby.signal")
+	if err := os.WriteFile(signal, nil, 0o600); err != nil {
+		return nil, fmt.Errorf("localpg: %w", err)
+	}
+	if err := s.account.own(signal); err != nil {
+		return nil, err
+	}
+	settings := map[string]string{
+		"primary_conninfo": fmt.Sprintf("host=127.0.0.1 port=%d user=%s password=%s", s.Port, superuser, s.password),
+	}
+	maps.Copy(settings, opts.Settings)
+	opts.Settings = settings
+	if err := standby.configure(opts); err != nil {
+		return nil, err
+	}
+	if err := standby.startOnFreePort(ctx); err != nil {
+		return nil, err
+	}
+	return standby, nil
+}
+
+// newServer makes the server's own folder. The caller stops the server, should the next step fail.
+func newServer(ctx context.Context, opts Options) (_ *Server, err error) {
 	bin := opts.BinDir
 	if bin == "" {
 		if bin, err = FindBinaries(); err != nil {
@@ -108,28 +183,50 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 		log:      &tail{next: opts.Log},
 		password: rand.Text(),
 	}
-	defer func() {
-		if err != nil {
-			_ = s.Stop(context.WithoutCancel(ctx))
-		}
-	}()
-
-	if s.lock, err = lockDir(dir); err != nil {
-		return nil, err
-	}
-	if err := account.own(dir); err != nil {
-		return nil, err
-	}
-	if err := s.initdb(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.configure(opts); err != nil {
-		return nil, err
-	}
-	if err := s.startOnFreePort(ctx); err != nil {
+	s.lock, err = lockDir(dir)
+	if err := errors.Join(err, account.own(dir)); err != nil {
+		_ = s.Stop(context.WithoutCancel(ctx))
 		return nil, err
 	}
 	return s, nil
+}
+
+// copyData copies the data directory of a server that has been shut down.
+func (s *Server) copyData(from string) error {
+	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(s.DataDir, strings.TrimPrefix(path, from))
+		if entry.IsDir() {
+			err = os.Mkdir(to, info.Mode().Perm())
+		} else {
+			err = copyFile(to, path, info.Mode().Perm())
+		}
+		return errors.Join(err, s.account.own(to))
+	})
+	if err != nil {
+		return fmt.Errorf("localpg: cannot copy the server's data: %w", err)
+	}
+	return nil
+}
+
+func copyFile(to, from string, perm fs.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, perm)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // DSN returns the connection string of the superuser for a database, "postgres" being the one that
@@ -319,7 +416,7 @@ func (s *Server) ready() bool {
 	const pid, state = 0, 7
 	// The file of a killed server is still there with the pid of that one.
 	return len(lines) > state && lines[pid] == strconv.Itoa(s.proc.pid) &&
-		strings.TrimSpace(lines[state]) == "ready"
+		slices.Contains([]string{"ready", "standby"}, strings.TrimSpace(lines[state]))
 }
 
 // kill is Kill for callers that hold mu.

@@ -276,6 +276,36 @@ func TestRestart(t *testing.T) {
 }
 
 // TestNoOrphans: a parent that gets SIGKILL can clean nothing up itself.
+func TestStandby(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{})
+	standby, err := s.Standby(t.Context(), Options{Dir: folder(t), Settings: quick()})
+	must(t, err)
+	t.Cleanup(func() { must(t, standby.Stop(context.Background())) })
+	conn, there := connect(t, s.DSN("postgres")), connect(t, standby.DSN("postgres"))
+	_, err = conn.Exec(t.Context(), "create table made_since (n int)")
+	must(t, err)
+	for !scan[bool](t, there, "select to_regclass('made_since') is not null") {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if !scan[bool](t, there, "select pg_is_in_recovery()") {
+		t.Error("the standby is none")
+	}
+	must(t, standby.Kill())
+	must(t, standby.Restart(t.Context()))
+	there = connect(t, standby.DSN("postgres"))
+	if !scan[bool](t, there, "select pg_promote()") {
+		t.Error("the standby was not promoted")
+	}
+	_, err = there.Exec(t.Context(), "create table made_here (n int)")
+	must(t, err)
+
+	must(t, s.Kill())
+	if _, err := s.Standby(t.Context(), Options{}); err == nil {
+		t.Error("a standby was made of a server that is not running")
+	}
+}
+
 func TestNoOrphans(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -108,7 +108,8 @@ begin
         select unnest(l.names) as name, l.roles
         from (values
             ('{pglimit_app}'::text[],
-                '{claim_permit, enqueue_permit, hit, poll_ticket, renew_permit}'::text[]),
+                '{claim_permit, enqueue_permit, hit, poll_ticket, reassert_permit,
+                renew_permit}'::text[]),
             ('{pglimit_app, pglimit_operator}', '{forget, release_permit}'),
             ('{pglimit_app, pglimit_operator, pglimit_monitor}', '{peek, pglimit_version}'),
             ('{pglimit_operator, pglimit_monitor}',
@@ -118,7 +119,7 @@ begin
                 '{drop_endpoint, drop_endpoint_override, drop_limit, drop_limit_override,
                 force_release, install_ready, purge, raise_epoch, release_holder, set_endpoint,
                 set_endpoint_override, set_installation_cap, set_limit, set_limit_override,
-                set_purge_after}')
+                set_grace, set_purge_after}')
         ) as l (roles, names)
     ), needed as (
         select distinct unnest(l.roles) as name from listed l

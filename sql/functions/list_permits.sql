@@ -55,7 +55,8 @@ begin
             when x.beyond then 'beyond'
             else 'live'
         end,
-        x.note
+        x.note,
+        x.reasserted_at
     from (
         select
             p.permit_id,
@@ -70,7 +71,9 @@ begin
             p.expires_at,
             p.note,
             p.queue_tag is not null as waits,
-            p.shadow_refused is not null as beyond
+            p.shadow_refused is not null as beyond,
+            -- no claim pays for taking away what an earlier permit left in the lane's row
+            case when p.reasserted_at = p.claimed_at then p.reasserted_at end as reasserted_at
         from pglimit.permits p
         where p.permit_id > greatest(coalesce(after, 0), 0)
             and p.claimed_at <= v_claimed_by

@@ -6,6 +6,10 @@
 -- way is passed over. Reads at most 1,000 blocks of each table a call, for about 100 ms at most, as
 -- it keeps its locks to the end; from where the last call stopped, so a call with nothing to do is
 -- cheap however large the tables are. No index on the expiry: each renewal would pay.
+-- Last it counts what is live in the installation's pool, which is the room that is kept after a
+-- crash; or, where it is the first to find the tables empty, begins a new epoch. Writes also:
+-- installation, sentinel, permits. Locks also: the creation lock of the installation's pool and the
+-- installation's row, for a moment at the end.
 create or replace function pglimit.purge(batch bigint default 1000)
 returns pglimit.purge_row
 language plpgsql
@@ -40,6 +44,7 @@ declare
     v_kind integer;
     v_locked bigint;
     v_deadline timestamptz;
+    v_live bigint;
 begin
     if pg_is_in_recovery() then
         raise notice 'this is a standby: nothing to purge here';
@@ -171,6 +176,24 @@ begin
         durable_counters_block = v_next_durable,
         last_purge_at = clock_timestamp()
     where g.singleton;
+    if exists (select from pglimit.sentinel s where s.singleton) then
+        select f.in_use
+        into v_live
+        from pglimit.installation i
+        cross join lateral pglimit._find_lanes(e'\x1f\x1f', i.installation_cap, 1) f
+        where i.singleton and f.in_use <> i.live_known;
+        if found then
+            update pglimit.installation i
+            set live_known = v_live
+            where i.singleton = (
+                select l.singleton
+                from pglimit.installation l
+                where l.singleton
+                for update skip locked);
+        end if;
+    else
+        perform pglimit._begin_epoch(null);
+    end if;
     return row(
         v_permits, v_counters + v_durable,
         v_next_permits > 0 or v_next_counters > 0 or v_next_durable > 0)::pglimit.purge_row;

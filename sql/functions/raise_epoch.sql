@@ -1,8 +1,9 @@
 -- Begins a new epoch of permit_id, for after a restore: ids claimed from then on are greater than
 -- any that the restored backup can have seen. Permits that are live stay live. Writes:
--- installation, sentinel, limit_versions, changes. Locks: the installation's row, before it looks
--- at the epoch, so that of two calls each raises it. An epoch that begins because a crash emptied
--- the tables is nobody's doing, and not recorded.
+-- installation, sentinel, limit_versions, changes. Locks: the creation lock of the installation's
+-- pool, as _begin_epoch does, then the installation's row, before it looks at the epoch, so that of
+-- two calls each raises it. An epoch that begins because a crash emptied the tables is nobody's
+-- doing, and not recorded; where this call is the first to find them empty, the loss counts too.
 create or replace function pglimit.raise_epoch()
 returns bigint
 language plpgsql
@@ -22,6 +23,7 @@ begin
     if current_setting('transaction_read_only') <> 'off' then
         perform pglimit._check_transaction('raise_epoch');
     end if;
+    perform pglimit._lock_creation(3, e'\x1f\x1f');
     select i.epoch into v_before from pglimit.installation i where i.singleton for update;
     v_epoch := pglimit._begin_epoch((select s.epoch from pglimit.sentinel s where s.singleton));
     perform pglimit._record_change(

@@ -9,8 +9,8 @@
 --     this one. It passes over rows locked here, and counts them as in use until the commit;
 --   * a renewal or a release of one permit waits for its head while it holds nothing, and then
 --     looks whether the others are free. What is locked here by mistake (a lane that got a new
---     holder before the lock was had) is of a permit younger than all looked for here: nobody who
---     holds rows of that one is waited for;
+--     holder before the lock was had) is of a permit claimed or reasserted after the look: nobody
+--     who holds rows of that one is waited for;
 --   * two of these would wait in a circle over such a lane, though both go by ascending permit_id:
 --     hence one at a time.
 -- Left are a claim that holds the head waited for here (it lapsed between the look and the lock, or

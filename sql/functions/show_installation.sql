@@ -1,4 +1,5 @@
--- Settings and state of the installation. Writes and locks nothing.
+-- Settings and state of the installation. A loss that nobody has begun a new epoch for counts as
+-- one already. Writes and locks nothing.
 create or replace function pglimit.show_installation()
 returns pglimit.installation_row
 language plpgsql
@@ -22,13 +23,22 @@ begin
             i.purge_after,
             (select g.last_purge_at from pglimit.purge_progress g),
             pglimit.pglimit_version(),
-            i.installed_at)::pglimit.installation_row
+            i.installed_at,
+            i.lost_at,
+            i.losses + case
+                when i.epoch > 0 and not exists (select from pglimit.sentinel s where s.singleton)
+                    then 1
+                else 0
+            end,
+            i.live_known,
+            i.grace,
+            (select cardinality(f.tids) from pglimit._find_reserve() f))::pglimit.installation_row
         from pglimit.installation i);
 end
 $$;
 
 comment on function pglimit.show_installation() is
-    'Settings and state of the installation: cap and permits in use, epoch, purge, version. '
+    'Settings and state of the installation: cap and slots in use, epoch, purge, version, losses. '
     'One row. PGL03 on a standby.';
 
 revoke all on function pglimit.show_installation() from public;

@@ -28,6 +28,8 @@ grant execute on function
         text, text, bigint, bigint, bigint, interval, bigint, interval, jsonb, text),
     pglimit.poll_ticket(bigint),
     pglimit.renew_permit(bigint, interval),
+    pglimit.reassert_permit(
+        bigint, text, text, bigint, bigint, bigint, interval, bigint, jsonb, text),
     pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text)
 to pglimit_app;
 
@@ -73,6 +75,7 @@ grant execute on function
         bigint, bigint),
     pglimit.set_endpoint_override(
         text, text, bigint, bigint, timestamptz, timestamptz, text),
+    pglimit.set_grace(interval),
     pglimit.set_installation_cap(bigint),
     pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text, text),
     pglimit.set_limit_override(text, text, bigint, timestamptz, timestamptz, text),

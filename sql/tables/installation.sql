@@ -9,10 +9,17 @@ create table pglimit.installation (
     installed_at timestamptz not null default clock_timestamp(),
     code_version text,
     code_hash text,
+    live_known bigint not null default 0,
+    grace interval not null default '30 s',
+    lost_at timestamptz,
+    losses bigint not null default 0,
     constraint installation_pkey primary key (singleton),
     constraint installation_singleton_check check (singleton),
     constraint installation_installation_cap_check check (installation_cap >= 0),
-    constraint installation_purge_after_check check (purge_after >= '0 s')
+    constraint installation_purge_after_check check (purge_after >= '0 s'),
+    constraint installation_live_known_check check (live_known >= 0),
+    constraint installation_grace_check check (grace between '0 s' and '1 day'),
+    constraint installation_losses_check check (losses >= 0)
 );
 
 comment on table pglimit.installation is
@@ -23,6 +30,14 @@ comment on column pglimit.installation.purge_after is
     'how long a pool or counter must have been idle before purge removes it';
 comment on column pglimit.installation.epoch is
     'high part of every permit_id; minutes since 2025, raised when the unlogged tables are lost';
+comment on column pglimit.installation.live_known is
+    'slots of the installation''s pool in use when purge last looked';
+comment on column pglimit.installation.grace is
+    'how long after a loss its permits can be reasserted, and room is kept for them';
+comment on column pglimit.installation.lost_at is
+    'when the unlogged tables were last found empty after a crash or a promotion';
+comment on column pglimit.installation.losses is
+    'how often they were';
 
 insert into pglimit.installation (installation_cap)
 values (greatest(1, current_setting('max_connections')::bigint / 4));

@@ -7,7 +7,12 @@ create type pglimit.installation_row as (
     purge_after interval,
     last_purge_at timestamptz,
     code_version text,
-    installed_at timestamptz
+    installed_at timestamptz,
+    lost_at timestamptz,
+    losses bigint,
+    live_known bigint,
+    grace interval,
+    reserved bigint
 );
 
 comment on type pglimit.installation_row is

@@ -8,7 +8,8 @@ create type pglimit.permit_row as (
     claimed_at timestamptz,
     expires_at timestamptz,
     state text,
-    note jsonb
+    note jsonb,
+    reasserted_at timestamptz
 );
 
 comment on type pglimit.permit_row is

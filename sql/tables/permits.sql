@@ -8,7 +8,8 @@
 -- is listed. Two more pools of an endpoint have names with an empty endpoint, which no claim can
 -- ask for: the queue (holder 'q' and the endpoint), whose permits are tickets and whose lane 0 is
 -- no place but the state of the queue; and 'b', the permits granted beyond the caps, as modes
--- shadow and off do.
+-- shadow and off do. A live lane of permit_id 0 is room that is kept after a crash for a permit
+-- that was live before, see _begin_epoch.
 create unlogged table pglimit.permits (
     pool text collate "C" not null,
     lane integer not null,
@@ -31,6 +32,7 @@ create unlogged table pglimit.permits (
     asked_caps bigint[],
     asked_lease interval,
     shadow_refused bigint,
+    reasserted_at timestamptz,
     constraint permits_pkey primary key (pool, lane, turn)
 ) with (
     fillfactor = 70,
@@ -60,6 +62,8 @@ comment on column pglimit.permits.ends_at is
     'when the permit ends however often it is renewed; null without a longest of its endpoint';
 comment on column pglimit.permits.request is
     'tenant, endpoint, holder and request_id of the claim; set on the head row alone';
+comment on column pglimit.permits.reasserted_at is
+    'claimed_at of a permit that was reasserted; another instant is that of an earlier permit here';
 comment on column pglimit.permits.for_pool is
     'tenant, endpoint and holder of the permit, where the head row lies in a shared pool';
 comment on column pglimit.permits.queue_tag is

@@ -113,6 +113,66 @@ func TestEveryReplyLost(t *testing.T) {
 	}
 }
 
+// C-25: claims that wait, whose replies are lost at every step, leave no permit that nobody knows of, and all of them have
+// their turn.
+func TestWaitersLoseReplies(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	operator := newClient(t, db.URL("pglimit_operator"))
+	var mu sync.Mutex
+	var polls, retries, cuts int
+	var wg sync.WaitGroup
+	for worker := range workers {
+		wg.Go(func() {
+			// Each worker begins at another place of the plan, so that every step meets a loss. Of tickets drawn some
+			// replies are lost too: those wait for nobody and are passed over when they lapse.
+			plan := slices.Concat(
+				[]lostreply.Cut{lostreply.Withhold}, slices.Repeat([]lostreply.Cut{lostreply.Pass}, 10),
+				[]lostreply.Cut{lostreply.Truncate, lostreply.Withhold}, slices.Repeat([]lostreply.Cut{lostreply.Pass}, 13))
+			proxy := &lostreply.Proxy{Plan: slices.Concat(plan[worker*3:], plan[:worker*3])}
+			dsn, err := proxy.Start(db.URL("pglimit_app"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer proxy.Stop()
+			client := newClient(t, dsn, pgclient.WithObserver(func(_ context.Context, o pgclient.Observation) {
+				mu.Lock()
+				defer mu.Unlock()
+				polls, retries = polls+o.Polls, retries+o.Retries
+			}))
+			direct := newClient(t, db.URL("pglimit_app"))
+			for n := range 6 {
+				permit, err := client.ClaimPermit(t.Context(), pgclient.ClaimPermitParams{
+					Endpoint: "e", Holder: fmt.Sprint(worker % 3), EndpointCap: pgclient.N(2), Lease: pgclient.D(time.Hour),
+					Wait: pgclient.D(time.Minute),
+				})
+				if err != nil || !permit.Granted {
+					t.Errorf("worker %d, claim %d: %+v, %v", worker, n, permit, err)
+					return
+				}
+				if live := livePermits(t, operator); len(live) > 2 {
+					t.Errorf("permits %v are live, the cap is 2", live)
+				}
+				if released, err := direct.ReleasePermit(t.Context(), permit.ID, permit.Holder); err != nil || !released.Released {
+					t.Errorf("release of %d: %+v, %v", permit.ID, released, err)
+				}
+			}
+			mu.Lock()
+			cuts += proxy.Cuts()
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	t.Logf("%d polls, %d replies lost, %d calls made again", polls, cuts, retries)
+	if retries != cuts || retries < workers {
+		t.Errorf("%d replies were lost and %d calls made again, want the same and at least %d", cuts, retries, workers)
+	}
+	if live := livePermits(t, operator); len(live) > 0 {
+		t.Errorf("nobody knows of permits %v", live)
+	}
+}
+
 func newClient(t *testing.T, dsn string, opts ...pgclient.Option) *pgclient.Client {
 	t.Helper()
 	client, err := pgclient.Open(t.Context(), dsn, opts...)
@@ -123,7 +183,7 @@ func newClient(t *testing.T, dsn string, opts ...pgclient.Option) *pgclient.Clie
 	return client
 }
 
-// livePermits are the ids of all that are live, ascending.
+// livePermits are the ids of all permits that are live, ascending.
 func livePermits(t *testing.T, operator *pgclient.Client) (ids []int64) {
 	t.Helper()
 	rows, err := operator.ListPermits(t.Context(), pgclient.ListPermitsParams{MaxRows: 10_000})
@@ -131,7 +191,9 @@ func livePermits(t *testing.T, operator *pgclient.Client) (ids []int64) {
 		t.Fatal(err)
 	}
 	for _, row := range rows {
-		ids = append(ids, row.ID)
+		if row.State == "live" { // not a ticket
+			ids = append(ids, row.ID)
+		}
 	}
 	return ids
 }

@@ -14,9 +14,9 @@
 // Left out: endpoint and installation as separate pools, more lanes, the creation locks' collisions,
 // the look at every pool before the first lock and the lane met at random (both are a _find_lanes whose
 // result is older, and every lock repeats the conditions), the holder's name in release, time-outs (a
-// wait of the model is one of at most a second), crashes and epochs, and what is open longer than one
-// call. Purge takes any lapsed row for one that has been idle for purge_after, and a purge call for each
-// pool.
+// wait of the model is one of at most a second), crashes, epochs and reassertions, and what is open
+// longer than one call. Purge takes any lapsed row for one that has been idle for purge_after, and a purge
+// call for each pool.
 
 #ifndef CALLS
 #define CALLS 3 // of claim, renew and release together, by whichever worker is idle

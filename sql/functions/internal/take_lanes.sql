@@ -1,16 +1,21 @@
 -- Locks `weight` free lanes of a pool, or says that the pool has no room.
 -- `kind` is 1, 2 or 3 for the pool of a holder, an endpoint, the installation; callers go in this
--- order. Writes: permits (new lanes, free). Locks: the pool's creation lock when lanes are made or
--- several are taken; rows of permits, for which it never waits: a free lane that another claim has
--- locked is passed over, and when nothing else is left this looks again, for at most a second. Lost
--- races mean another look; a refusal is always the result of a whole look. With lanes above the
--- cap, a permit that lapsed while it is being renewed, and lives again with the commit, would be
--- one too many: what has lapsed is marked first, and what could not be counts as in use.
+-- order. `held` are lanes that the caller has locked already and that count as in use: room kept
+-- after a crash. Writes: permits (new lanes, free); where it finds the installation's pool empty
+-- and no sentinel, the new epoch, so that nobody takes the room that is kept (for kind 7, which
+-- comes after its locks, also). Locks: the pool's
+-- creation lock when lanes are made or several are taken; rows of permits, for which it never
+-- waits: a free lane that another claim has locked is passed over, and when nothing else is left
+-- this looks again, for at most a second. Lost races mean another look; a refusal is always the
+-- result of a whole look. With lanes above the cap, a permit that lapsed while it is being
+-- renewed, and lives again with the commit, would be one too many: what has lapsed is marked first,
+-- and what could not be counts as in use.
 create or replace function pglimit._take_lanes(
     kind integer,
     pool text,
     cap bigint,
     weight bigint,
+    held tid[] default '{}',
     out taken tid[],
     out in_use bigint,
     out free_at timestamptz
@@ -33,7 +38,7 @@ declare
     v_now timestamptz;
     v_lowered boolean := false;
 begin
-    taken := array[]::tid[];
+    taken := _take_lanes.held;
     for v_attempt in 1..100000 loop
         if v_lowered then
             perform pglimit._retire_lapsed(_take_lanes.pool);
@@ -42,7 +47,7 @@ begin
         into in_use, free_at, v_top, v_tids, v_turns
         from pglimit._find_lanes(
             _take_lanes.pool, _take_lanes.cap, _take_lanes.weight, v_lowered) f;
-        if in_use + _take_lanes.weight > _take_lanes.cap then
+        if in_use - cardinality(_take_lanes.held) + _take_lanes.weight > _take_lanes.cap then
             if v_lowered and not v_alone then
                 -- another claim may be about to retire what counts as in use here
                 perform pglimit._lock_creation(_take_lanes.kind, _take_lanes.pool);
@@ -83,10 +88,22 @@ begin
         end if;
         if v_top < _take_lanes.cap then
             if not v_alone then
+                if _take_lanes.kind = 7 and not exists (
+                    select from pglimit.sentinel s where s.singleton)
+                then
+                    -- whose locks come before this pool's
+                    perform pglimit._begin_epoch(null);
+                end if;
                 -- one creator at a time, for the whole pool: with a lock per lane they would wait
                 -- in a circle
                 perform pglimit._lock_creation(_take_lanes.kind, _take_lanes.pool);
                 v_alone := true;
+                continue;
+            end if;
+            if v_top = 0 and _take_lanes.kind = 3 and not exists (
+                select from pglimit.sentinel s where s.singleton)
+            then
+                perform pglimit._begin_epoch(null);
                 continue;
             end if;
             v_now := clock_timestamp();
@@ -124,7 +141,7 @@ begin
 end
 $$;
 
-comment on function pglimit._take_lanes(integer, text, bigint, bigint) is
+comment on function pglimit._take_lanes(integer, text, bigint, bigint, tid[]) is
     'internal: locks free lanes of a pool; taken is null when the pool has no room';
 
-revoke all on function pglimit._take_lanes(integer, text, bigint, bigint) from public;
+revoke all on function pglimit._take_lanes(integer, text, bigint, bigint, tid[]) from public;

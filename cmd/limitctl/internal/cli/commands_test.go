@@ -199,7 +199,9 @@ func TestSetOfNothing(t *testing.T) {
 	b.client.limits = []pgclient.LimitRow{{
 		Limit: "api", MaxHits: 100, Per: time.Minute, Algorithm: "fixed_window", Mode: "enforce", OnOutage: "refuse", LimitVersion: 3,
 	}}
-	b.client.endpoints = []pgclient.EndpointRow{{Endpoint: "export", HolderCap: pgclient.N(2), Mode: "enforce", OnOutage: "allow"}}
+	b.client.endpoints = []pgclient.EndpointRow{{
+		Endpoint: "export", HolderCap: pgclient.N(2), HolderQueueCap: 100, Mode: "enforce", OnOutage: "allow", QueueCap: 1000,
+	}}
 	for _, args := range []string{"limit set api", "limit set api --max-hits 100 --per 60s", "limit set api --dry-run"} {
 		b.out.Reset()
 		b.want(t, b.run(strings.Fields(args)...), exitOK, "Nothing to change: limit api is 100 hits per 1m.\n", "")
@@ -243,10 +245,64 @@ func TestEndpointSet(t *testing.T) {
 	b := setup(true)
 	b.client.endpoints = []pgclient.EndpointRow{{
 		Endpoint: "export", HolderCap: pgclient.N(2), EndpointCap: pgclient.N(8), Longest: pgclient.D(time.Minute), Mode: "enforce", OnOutage: "allow",
+		HolderQueueCap: 100, QueueCap: 1000,
 	}}
 	b.want(t, b.run("endpoint", "set", "export", "--endpoint-cap", "none", "--time-bound", "30s"), exitOK,
 		"Changed endpoint export to 2 a holder, 30s, held 1m at the longest (was 2 a holder, 8 in all, held 1m at the longest).\n", "")
-	b.done(t, `set_endpoint {"Endpoint":"export","EndpointCap":null,"HolderCap":2,"Longest":60000000000,"Mode":"enforce","OnOutage":"allow","OutsideInstallation":true,"RowCap":null,"TimeBound":30000000000,"Tenant":""}`)
+	b.out.Reset()
+	b.want(t, b.run("endpoint", "set", "export", "--mode", "shadow", "--fair", "--queue-cap", "50", "--dry-run"), exitOK,
+		"Would change endpoint export to 2 a holder, 8 in all, held 1m at the longest, fair, up to 50 waiting, mode shadow "+
+			"(was 2 a holder, 8 in all, held 1m at the longest).\n", "")
+	b.done(t, `set_endpoint {"Endpoint":"export","EndpointCap":null,"HolderCap":2,"Fair":false,"HolderQueueCap":100,"QueueCap":1000,"Longest":60000000000,"Mode":"enforce","OnOutage":"allow","OutsideInstallation":true,"RowCap":null,"TimeBound":30000000000,"Tenant":""}`)
+}
+
+func TestEndpointOverride(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.env["NO_COLOR"] = "1"
+	until := testNow.Add(day)
+	run := func(code int, out, errOut, args string) {
+		t.Helper()
+		b.out.Reset()
+		b.errOut.Reset()
+		b.want(t, b.run(append([]string{"endpoint", "override"}, strings.Fields(args)...)...), code, out, errOut)
+	}
+	run(exitUsage, "", "limitctl endpoint override set: the override of \"u1\" at endpoint export is new, so it needs --holder-cap or --share\n"+
+		"HINT: limitctl endpoint override set export u1 --holder-cap 5 --until 1d\n", "set export u1")
+	run(exitOK, "Made the override of \"u1\" at endpoint export: 5 at once, until 2026-12-01T12:00:00.000000Z.\n", "",
+		"set export u1 --holder-cap 5 --until 1d")
+	run(exitError, "", "limitctl endpoint override drop: there is no override of \"u1\" at endpoint \"export\"\n"+
+		"HINT: limitctl endpoint override list shows what there is\n", "drop export u1 --yes")
+	b.client.endpointOverrides = []pgclient.EndpointOverrideRow{{
+		Endpoint: "export", Holder: "u1", HolderCap: pgclient.N(5), LimitVersion: 8, Share: 1, State: "valid", UpdatedAt: testNow, ValidUntil: &until,
+	}}
+	run(exitOK, "Nothing to change: the override of \"u1\" at endpoint export is 5 at once, until 2026-12-01T12:00:00.000000Z.\n", "",
+		"set export u1 --holder-cap 5")
+	run(exitOK, "Would change the override of \"u1\" at endpoint export to 2 turns for one "+
+		"(was 5 at once, until 2026-12-01T12:00:00.000000Z).\n", "",
+		"set export u1 --holder-cap none --share 2 --until none --dry-run")
+	run(exitOK, "ENDPOINT  HOLDER  HOLDER-CAP  SHARE  UNTIL   STATE    UPDATED\n"+
+		"export    u1      5           1      in 24h  + valid  0s ago\n", "", "list export")
+	run(exitOK, "Would drop the override of \"u1\" at endpoint export, 5 at once, until 2026-12-01T12:00:00.000000Z.\n", "",
+		"drop export u1 --dry-run")
+	run(exitOK, "Dropped the override of \"u1\" at endpoint export.\n", "", "drop export u1 --yes")
+	b.done(t, `set_endpoint_override {"Endpoint":"export","Holder":"u1","HolderCap":5,"Share":1,"Tenant":"","ValidFrom":null,"ValidUntil":"2026-12-01T12:00:00Z"}`,
+		`drop_endpoint_override export u1 ""`)
+}
+
+// A ticket is told from a permit.
+func TestTicketsInPermitList(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.env["NO_COLOR"] = "1"
+	b.client.permits = permitsOf(2)
+	b.client.permits[1].State = "waiting"
+	b.want(t, b.run("permit", "list"), exitOK, "PERMIT-ID  ENDPOINT  HOLDER  WEIGHT  CLAIMED  EXPIRES  STATE\n"+
+		"1          export    u1      1       1m ago   in 1m    + live\n"+
+		"2          export    u2      1       1m ago   in 1m    - waiting\n", "")
+	b.out.Reset()
+	b.want(t, b.run("permit", "release", "--endpoint", "export", "--dry-run"), exitOK, "Would release permit 1 (export, held by \"u1\").\n"+
+		"Would release ticket 2 (export, of \"u2\").\n", "")
 }
 
 func TestEndpointSetOfANewOne(t *testing.T) {
@@ -278,15 +334,19 @@ func TestDrop(t *testing.T) {
 func TestInstallation(t *testing.T) {
 	t.Parallel()
 	b := setup(true)
-	b.client.installation = pgclient.Installation{InstallationCap: 25, Epoch: 1000, PurgeAfter: day}
+	b.client.installation = pgclient.Installation{InstallationCap: 25, Epoch: 1000, Grace: 30 * time.Second, PurgeAfter: day}
 	b.want(t, b.run("installation", "set-cap", "10"), exitOK, "Changed the cap of the installation from 25 to 10.\n", "")
 	b.out.Reset()
 	b.want(t, b.run("installation", "set-purge-after", "12h", "--dry-run"), exitOK, "Would change the time before a purge from 1d to 12h.\n", "")
 	b.out.Reset()
+	b.want(t, b.run("installation", "set-grace", "3m", "--dry-run"), exitOK, "Would change the grace time after a crash from 30s to 3m.\n", "")
+	b.out.Reset()
+	b.want(t, b.run("installation", "set-grace", "0s"), exitOK, "Changed the grace time after a crash from 30s to 0s.\n", "")
+	b.out.Reset()
 	b.in.WriteString("y\n")
 	b.want(t, b.run("installation", "raise-epoch", "-o", "jsonl"), exitOK, `{"epoch":1001,"before":1000}`+"\n",
 		"The epoch is 1000 since the installation. Raise it? That cannot be taken back. [y/N] ")
-	b.done(t, "set_installation_cap 10", "raise_epoch")
+	b.done(t, "set_installation_cap 10", "set_grace 0s", "raise_epoch")
 }
 
 func TestPurgeRun(t *testing.T) {

@@ -26,6 +26,11 @@ var endpointView = view[pgclient.EndpointRow]{
 		{name: "in_installation", value: func(r pgclient.EndpointRow) any { return r.InInstallation }, show: wide},
 		{name: "mode", value: func(r pgclient.EndpointRow) any { return string(r.Mode) }},
 		{name: "on_outage", value: func(r pgclient.EndpointRow) any { return string(r.OnOutage) }},
+		{name: "fair", value: func(r pgclient.EndpointRow) any { return r.Fair }, show: wide},
+		{name: "queue_cap", value: func(r pgclient.EndpointRow) any { return r.QueueCap }, show: wide},
+		{name: "holder_queue_cap", value: func(r pgclient.EndpointRow) any { return r.HolderQueueCap }, show: wide},
+		{name: "waiting", value: func(r pgclient.EndpointRow) any { return r.Waiting }},
+		{name: "shadow_refused", value: func(r pgclient.EndpointRow) any { return r.ShadowRefused }, show: ifAny},
 		{name: "limit_version", head: "VERSION", value: func(r pgclient.EndpointRow) any { return r.LimitVersion }, show: wide},
 		{name: "updated_at", head: "UPDATED", value: func(r pgclient.EndpointRow) any { return r.UpdatedAt }},
 		{name: "updated_by", value: func(r pgclient.EndpointRow) any { return r.UpdatedBy }, show: wide},
@@ -37,9 +42,10 @@ func newEndpointCmd(f *Factory) *cobra.Command {
 	cmd := nounCmd("endpoint", "Show and change endpoints", `
 An endpoint is a heavy operation and how much of it may run at once: for each holder, over all holders,
 and counted in the cap of the installation or not. A row of the empty tenant is for every tenant that
-has no row of its own. Changes take effect with the next claim.`)
+has no row of its own. Changes take effect with the next claim. An override gives one holder bounds of his
+own.`)
 	cmd.AddCommand(newEndpointListCmd(f, nil), newEndpointShowCmd(f, nil), newEndpointSetCmd(f, nil), newEndpointDropCmd(f, nil),
-		newEndpointInstallCmd(f, nil))
+		newEndpointInstallCmd(f, nil), newEndpointOverrideCmd(f))
 	return cmd
 }
 
@@ -63,7 +69,10 @@ func newEndpointListCmd(f *Factory, runF func(context.Context, *endpointListOpti
 		Example: `  limitctl endpoint list -o wide
 
   # Which have no cap for a single holder?
-  limitctl endpoint list --limit 0 -o jsonl | jq -r 'select(.holder_cap == null).endpoint'`,
+  limitctl endpoint list --limit 0 -o jsonl | jq -r 'select(.holder_cap == null).endpoint'
+
+  # What would mode enforce have refused?
+  limitctl endpoint list -o jsonl | jq 'select(.mode == "shadow") | {endpoint, shadow_refused}'`,
 		Args:              maxArgs(1),
 		ValidArgsFunction: completeArgs(f, 1, endpointNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -198,12 +207,15 @@ type endpointSetOptions struct {
 	DryRun         bool
 	Endpoint       string
 	EndpointCap    change[int64]
+	Fair           *bool
 	Format         string
 	HolderCap      change[int64]
+	HolderQueueCap *int64
 	InInstallation *bool
 	Longest        change[time.Duration]
 	Mode           string // "" for the words: as it is
 	OnOutage       string
+	QueueCap       *int64
 	RowCap         change[int64]
 	Tenant         string
 	TimeBound      change[time.Duration]
@@ -231,13 +243,16 @@ var endpointSetView = view[endpointSet]{
 		{name: "in_installation", value: func(r endpointSet) any { return !r.endpoint.OutsideInstallation }},
 		{name: "mode", value: func(r endpointSet) any { return string(r.endpoint.Mode) }},
 		{name: "on_outage", value: func(r endpointSet) any { return string(r.endpoint.OnOutage) }},
+		{name: "fair", value: func(r endpointSet) any { return r.endpoint.Fair }},
+		{name: "queue_cap", value: func(r endpointSet) any { return r.endpoint.QueueCap }},
+		{name: "holder_queue_cap", value: func(r endpointSet) any { return r.endpoint.HolderQueueCap }},
 		{name: "limit_version", value: func(r endpointSet) any { return r.version }},
 		{name: "dry_run", value: func(r endpointSet) any { return r.dryRun }},
 	},
 	name: func(r endpointSet) string { return printable(r.endpoint.Endpoint) },
 	sentence: func(r endpointSet) string {
 		what := fmt.Sprintf("endpoint %s%s", printable(r.endpoint.Endpoint), ofTenant(r.endpoint.Tenant))
-		is := caps(r.endpoint.HolderCap, r.endpoint.EndpointCap, r.endpoint.TimeBound, r.endpoint.Longest, r.endpoint.RowCap)
+		is := terms(r.endpoint)
 		var text string
 		switch {
 		case r.same:
@@ -252,48 +267,81 @@ var endpointSetView = view[endpointSet]{
 			text = "Changed " + what + " to " + is
 		}
 		if r.before != nil {
-			text += " (was " + caps(r.before.HolderCap, r.before.EndpointCap, r.before.TimeBound, r.before.Longest, r.before.RowCap) + ")"
+			text += " (was " + terms(endpointParams(*r.before)) + ")"
 		}
 		return text + "."
 	},
 }
 
-// caps is "2 a holder, 8 in all, 30s, held 10m at the longest, 10000 rows", with what there is.
-func caps(holder, endpoint *int64, bound, longest *time.Duration, rows *int64) string {
+// Those of set_endpoint.
+const (
+	defaultHolderQueueCap = 100
+	defaultQueueCap       = 1000
+)
+
+// endpointParams are what sets an endpoint to what it is.
+func endpointParams(r pgclient.EndpointRow) pgclient.SetEndpointParams {
+	return pgclient.SetEndpointParams{
+		Endpoint: r.Endpoint, EndpointCap: r.EndpointCap, Fair: r.Fair, HolderCap: r.HolderCap, HolderQueueCap: &r.HolderQueueCap,
+		Longest: r.Longest, Mode: r.Mode, OnOutage: r.OnOutage, OutsideInstallation: !r.InInstallation, QueueCap: &r.QueueCap,
+		RowCap: r.RowCap, TimeBound: r.TimeBound, Tenant: r.Tenant,
+	}
+}
+
+// terms is "2 a holder, 8 in all, 30s, held 10m at the longest, 10000 rows", with what there is, and then what is unusual:
+// "fair, up to 50 waiting, mode shadow".
+func terms(p pgclient.SetEndpointParams) string {
 	var parts []string
-	if holder != nil {
-		parts = append(parts, strconv.FormatInt(*holder, 10)+" a holder")
+	if p.HolderCap != nil {
+		parts = append(parts, strconv.FormatInt(*p.HolderCap, 10)+" a holder")
 	}
-	if endpoint != nil {
-		parts = append(parts, strconv.FormatInt(*endpoint, 10)+" in all")
+	if p.EndpointCap != nil {
+		parts = append(parts, strconv.FormatInt(*p.EndpointCap, 10)+" in all")
 	}
-	if bound != nil {
-		parts = append(parts, formatDuration(*bound))
+	if p.TimeBound != nil {
+		parts = append(parts, formatDuration(*p.TimeBound))
 	}
-	if longest != nil {
-		parts = append(parts, "held "+formatDuration(*longest)+" at the longest")
+	if p.Longest != nil {
+		parts = append(parts, "held "+formatDuration(*p.Longest)+" at the longest")
 	}
-	if rows != nil {
-		parts = append(parts, strconv.FormatInt(*rows, 10)+" rows")
+	if p.RowCap != nil {
+		parts = append(parts, strconv.FormatInt(*p.RowCap, 10)+" rows")
 	}
 	if len(parts) == 0 {
-		return "no caps"
+		parts = append(parts, "no caps")
+	}
+	if p.Fair {
+		parts = append(parts, "fair")
+	}
+	if *p.QueueCap != defaultQueueCap {
+		parts = append(parts, fmt.Sprintf("up to %d waiting", *p.QueueCap))
+	}
+	if *p.HolderQueueCap != defaultHolderQueueCap {
+		parts = append(parts, fmt.Sprintf("up to %d of a holder waiting", *p.HolderQueueCap))
+	}
+	if p.Mode != pgclient.ModeEnforce {
+		parts = append(parts, "mode "+string(p.Mode))
 	}
 	return strings.Join(parts, ", ")
 }
 
 func newEndpointSetCmd(f *Factory, runF func(context.Context, *endpointSetOptions) error) *cobra.Command {
 	o := &endpointSetOptions{Client: f.Client, IO: f.IO, Now: f.Now}
-	var inInstallation bool
+	var inInstallation, fair bool
 	cmd := &cobra.Command{
 		Use:   "set <endpoint> [flags]",
 		Short: "Make an endpoint, or change what the flags name",
 		Long: `Make an endpoint, or change what the flags name and keep the rest; where that changes nothing, nothing is
 written. A new one needs a cap. none takes a cap or a bound away.
 
-A cap of 0 is closed: every claim is refused. Permits in use stay in use when a cap is lowered.`,
+A cap of 0 is closed: every claim is refused. Permits in use stay in use when a cap is lowered. Mode shadow
+grants everything and counts what it would have refused; off grants everything. At a fair endpoint nobody
+overtakes those who wait.`,
 		Example: `  # Two exports for each user, eight in all, thirty seconds each
   limitctl endpoint set export --holder-cap 2 --endpoint-cap 8 --time-bound 30s
+
+  # Try it before it refuses anybody, and look at shadow_refused
+  limitctl endpoint set export --mode shadow
 
   # Close it until it is set again
   limitctl endpoint set export --endpoint-cap 0`,
@@ -303,6 +351,9 @@ A cap of 0 is closed: every claim is refused. Permits in use stay in use when a 
 			o.Endpoint = args[0]
 			if cmd.Flags().Changed("in-installation") {
 				o.InInstallation = &inInstallation
+			}
+			if cmd.Flags().Changed("fair") {
+				o.Fair = &fair
 			}
 			if runF != nil {
 				return runF(cmd.Context(), o)
@@ -317,7 +368,10 @@ A cap of 0 is closed: every claim is refused. Permits in use stay in use when a 
 	durationOrNoneVar(flags, &o.Longest, "longest", "how long a permit may be held, renewals included")
 	numberOrNoneVar(flags, &o.RowCap, "row-cap", "how many rows the work may produce")
 	flags.BoolVar(&inInstallation, "in-installation", true, "its permits count in the cap of the installation")
-	flags.StringVar(&o.Mode, "mode", "", modeHelp+" (default enforce)")
+	enumVar(cmd, flags, &o.Mode, "mode", "", "", modeHelp+" (default enforce)", "enforce", "shadow", "off")
+	flags.BoolVar(&fair, "fair", false, "claims that do not wait let those go first who do")
+	flags.Var(countFlag{&o.QueueCap}, "queue-cap", "how many may wait; 0 lets nobody (default 1000)")
+	flags.Var(countFlag{&o.HolderQueueCap}, "holder-queue-cap", "how many of one holder may wait (default 100)")
 	enumVar(cmd, flags, &o.OnOutage, "on-outage", "", "", onOutageHelp, "allow", "refuse")
 	tenantVar(flags, &o.Tenant)
 	flags.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
@@ -335,11 +389,12 @@ func endpointSetRun(ctx context.Context, o *endpointSetOptions) error {
 	if err != nil {
 		return err
 	}
-	set := pgclient.SetEndpointParams{Endpoint: o.Endpoint, Tenant: o.Tenant, Mode: pgclient.ModeEnforce, OnOutage: pgclient.OnOutageAllow}
+	set := pgclient.SetEndpointParams{
+		Endpoint: o.Endpoint, Tenant: o.Tenant, Mode: pgclient.ModeEnforce, OnOutage: pgclient.OnOutageAllow,
+		QueueCap: pgclient.N(defaultQueueCap), HolderQueueCap: pgclient.N(defaultHolderQueueCap),
+	}
 	if before != nil {
-		set.HolderCap, set.EndpointCap, set.RowCap = before.HolderCap, before.EndpointCap, before.RowCap
-		set.TimeBound, set.Longest = before.TimeBound, before.Longest
-		set.OutsideInstallation, set.Mode, set.OnOutage = !before.InInstallation, before.Mode, before.OnOutage
+		set = endpointParams(*before)
 	}
 	was := set
 	set.HolderCap = o.HolderCap.or(set.HolderCap)
@@ -349,6 +404,15 @@ func endpointSetRun(ctx context.Context, o *endpointSetOptions) error {
 	set.RowCap = o.RowCap.or(set.RowCap)
 	if o.InInstallation != nil {
 		set.OutsideInstallation = !*o.InInstallation
+	}
+	if o.Fair != nil {
+		set.Fair = *o.Fair
+	}
+	if o.QueueCap != nil {
+		set.QueueCap = o.QueueCap
+	}
+	if o.HolderQueueCap != nil {
+		set.HolderQueueCap = o.HolderQueueCap
 	}
 	if o.Mode != "" {
 		set.Mode = pgclient.Mode(o.Mode)
@@ -423,7 +487,7 @@ func endpointDropRun(ctx context.Context, o *dropOptions, v view[dropped]) error
 	if row == nil {
 		return noEndpoint(ctx, client, o.Name, o.Tenant)
 	}
-	what := fmt.Sprintf("endpoint %s%s, %s", printable(o.Name), ofTenant(o.Tenant), caps(row.HolderCap, row.EndpointCap, row.TimeBound, row.Longest, row.RowCap))
+	what := fmt.Sprintf("endpoint %s%s, %s", printable(o.Name), ofTenant(o.Tenant), terms(endpointParams(*row)))
 	if o.DryRun {
 		fmt.Fprintf(o.IO.Out, "Would drop %s.\n", what)
 		return nil

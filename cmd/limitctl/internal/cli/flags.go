@@ -162,7 +162,8 @@ func (f optionalDuration) Type() string { return "duration" }
 // isOurs tells our own kinds of flag, whose errors are made for people.
 func isOurs(v pflag.Value) bool {
 	switch v.(type) {
-	case countFlag, durationFlag, enumFlag, instantFlag, noneFlag[int64], noneFlag[time.Duration], optionalDuration:
+	case countFlag, durationFlag, enumFlag, instantFlag, noneFlag[int64], noneFlag[time.Duration], noneFlag[time.Time],
+		optionalDuration:
 		return true
 	}
 	return false

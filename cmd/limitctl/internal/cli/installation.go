@@ -22,6 +22,11 @@ var installationView = view[pgclient.Installation]{
 		{name: "last_purge_at", value: func(r pgclient.Installation) any { return r.LastPurgeAt }},
 		{name: "code_version", value: func(r pgclient.Installation) any { return r.CodeVersion }},
 		{name: "installed_at", value: func(r pgclient.Installation) any { return r.InstalledAt }},
+		{name: "losses", value: func(r pgclient.Installation) any { return r.Losses }},
+		{name: "lost_at", value: func(r pgclient.Installation) any { return r.LostAt }},
+		{name: "live_known", value: func(r pgclient.Installation) any { return r.LiveKnown }},
+		{name: "grace", value: func(r pgclient.Installation) any { return r.Grace }},
+		{name: "reserved", value: func(r pgclient.Installation) any { return r.Reserved }},
 	},
 }
 
@@ -30,7 +35,8 @@ func newInstallationCmd(f *Factory) *cobra.Command {
 The installation is pglimit in one database. Its cap bounds the permits in use over all tenants and
 endpoints together, so that heavy work cannot take every connection.`)
 	cmd.AddCommand(newInstallationShowCmd(f, nil), newInstallationSetCapCmd(f, nil),
-		newInstallationSetPurgeAfterCmd(f, nil), newInstallationRaiseEpochCmd(f, nil))
+		newInstallationSetPurgeAfterCmd(f, nil), newInstallationSetGraceCmd(f, nil),
+		newInstallationRaiseEpochCmd(f, nil))
 	return cmd
 }
 
@@ -46,14 +52,16 @@ func newInstallationShowCmd(f *Factory, runF func(context.Context, *installation
 	o := &installationShowOptions{Client: f.Client, IO: f.IO, Now: f.Now}
 	cmd := &cobra.Command{
 		Use:   "show [flags]",
-		Short: "Show the cap, its use, the epoch and the last purge",
+		Short: "Show the cap, its use, the epoch, losses and the last purge",
 		Long: `Show the cap over all endpoints and how much of it is in use, how long purge lets things lie and when it
-last ended, and the epoch. An epoch begins when pglimit is installed and whenever a crash of the database
-has emptied counters and permits.`,
+last ended, and the epoch. An epoch begins when pglimit is installed and whenever a crash of the database,
+or the promotion of a standby, has emptied counters and permits: losses says how often that was, lost_at
+when it was last found. For the grace time from then on room is kept for the permits that were live
+before: live_known is how much, by the last purge, reserved what is left of it. in_use includes it.`,
 		Example: `  limitctl installation show
 
-  # Has the database crashed since yesterday?
-  limitctl installation show -o json | jq -r .epoch_since`,
+  # When did a crash last empty counters and permits?
+  limitctl installation show -o json | jq -r .lost_at`,
 		Args: maxArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if runF != nil {
@@ -211,6 +219,65 @@ func setPurgeAfterRun(ctx context.Context, o *setPurgeAfterOptions, v view[setti
 		r.before = now.PurgeAfter
 	} else {
 		r.before, err = client.SetPurgeAfter(ctx, o.Idle)
+	}
+	if err != nil {
+		return err
+	}
+	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, v, r)
+}
+
+type setGraceOptions struct {
+	Client func(context.Context) (Client, error)
+	IO     *IOStreams
+	Now    func() time.Time
+
+	DryRun bool
+	Format string
+	Grace  time.Duration
+}
+
+func newInstallationSetGraceCmd(f *Factory, runF func(context.Context, *setGraceOptions) error) *cobra.Command {
+	o := &setGraceOptions{Client: f.Client, IO: f.IO, Now: f.Now}
+	v := settingView("grace", "the grace time after a crash", formatDuration)
+	cmd := &cobra.Command{
+		Use:   "set-grace <duration> [flags]",
+		Short: "Set how long after a crash its permits can be reasserted",
+		Long: `Set how long after a crash of the database, or the promotion of a standby, those who held permits can take
+them again. As long as that new claims leave room for them, so it is at most a day; 0s keeps no room. The
+Go client learns of a crash with its next renewal, at a third of the lease: a third of the longest lease
+is a good time.`,
+		Example: `  limitctl installation set-grace 3m
+
+  limitctl installation set-grace 3m --dry-run`,
+		Args: exactArgs("<duration>"),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.Grace, err = parseDuration(args[0]); err != nil {
+				return usageError("not a duration: "+quote(args[0])+": "+err.Error(), "limitctl installation set-grace 3m")
+			}
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return setGraceRun(cmd.Context(), o, v)
+		},
+	}
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	outputVar(cmd, &o.Format, v)
+	return cmd
+}
+
+func setGraceRun(ctx context.Context, o *setGraceOptions, v view[setting[time.Duration]]) error {
+	client, err := o.Client(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	r := setting[time.Duration]{after: o.Grace, dryRun: o.DryRun}
+	if o.DryRun {
+		var now pgclient.Installation
+		now, err = client.ShowInstallation(ctx)
+		r.before = now.Grace
+	} else {
+		r.before, err = client.SetGrace(ctx, o.Grace)
 	}
 	if err != nil {
 		return err

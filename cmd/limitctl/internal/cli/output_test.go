@@ -16,6 +16,7 @@ import (
 
 // somePermits are what an operator may find: a note, a tenant, and a holder that was made to deceive.
 func somePermits() []pgclient.PermitRow {
+	reasserted := testNow.Add(-5 * time.Second)
 	return []pgclient.PermitRow{
 		{
 			ID: 101, Endpoint: "export", Holder: "alice", Weight: 1, State: "live",
@@ -25,6 +26,7 @@ func somePermits() []pgclient.PermitRow {
 		{
 			ID: 102, Tenant: "acme", Endpoint: "export", Holder: "bob\n103\texport\x1b[2J\u202e", Weight: 10, State: "live",
 			ClaimedAt: testNow.Add(-5 * time.Second), ExpiresAt: testNow.Add(2 * time.Hour),
+			ReassertedAt: &reasserted,
 		},
 	}
 }
@@ -51,15 +53,15 @@ func TestPermitListInFormats(t *testing.T) {
 			"101                export    alice                            1       2026-11-30T11:57:00.000000Z  2026-11-30T12:00:25.000000Z  + live\n" +
 			"102        acme    export    bob\\n103\\texport\\u001b[2J\\u202e  10      2026-11-30T11:59:55.000000Z  2026-11-30T14:00:00.000000Z  + live\n",
 		"json": "[\n" +
-			`{"permit_id":101,"tenant":"","endpoint":"export","holder":"alice","weight":1,"claimed_at":"2026-11-30T11:57:00.000000Z","expires_at":"2026-11-30T12:00:25.000000Z","state":"live","note":{"rows":5}},` + "\n" +
-			`{"permit_id":102,"tenant":"acme","endpoint":"export","holder":"bob\n103\texport\u001b[2J\u202e","weight":10,"claimed_at":"2026-11-30T11:59:55.000000Z","expires_at":"2026-11-30T14:00:00.000000Z","state":"live","note":null}` + "\n]\n",
+			`{"permit_id":101,"tenant":"","endpoint":"export","holder":"alice","weight":1,"claimed_at":"2026-11-30T11:57:00.000000Z","expires_at":"2026-11-30T12:00:25.000000Z","state":"live","note":{"rows":5},"reasserted_at":null},` + "\n" +
+			`{"permit_id":102,"tenant":"acme","endpoint":"export","holder":"bob\n103\texport\u001b[2J\u202e","weight":10,"claimed_at":"2026-11-30T11:59:55.000000Z","expires_at":"2026-11-30T14:00:00.000000Z","state":"live","note":null,"reasserted_at":"2026-11-30T11:59:55.000000Z"}` + "\n]\n",
 		"jsonl": "" +
-			`{"permit_id":101,"tenant":"","endpoint":"export","holder":"alice","weight":1,"claimed_at":"2026-11-30T11:57:00.000000Z","expires_at":"2026-11-30T12:00:25.000000Z","state":"live","note":{"rows":5}}` + "\n" +
-			`{"permit_id":102,"tenant":"acme","endpoint":"export","holder":"bob\n103\texport\u001b[2J\u202e","weight":10,"claimed_at":"2026-11-30T11:59:55.000000Z","expires_at":"2026-11-30T14:00:00.000000Z","state":"live","note":null}` + "\n",
+			`{"permit_id":101,"tenant":"","endpoint":"export","holder":"alice","weight":1,"claimed_at":"2026-11-30T11:57:00.000000Z","expires_at":"2026-11-30T12:00:25.000000Z","state":"live","note":{"rows":5},"reasserted_at":null}` + "\n" +
+			`{"permit_id":102,"tenant":"acme","endpoint":"export","holder":"bob\n103\texport\u001b[2J\u202e","weight":10,"claimed_at":"2026-11-30T11:59:55.000000Z","expires_at":"2026-11-30T14:00:00.000000Z","state":"live","note":null,"reasserted_at":"2026-11-30T11:59:55.000000Z"}` + "\n",
 		"csv": "" +
-			"permit_id,tenant,endpoint,holder,weight,claimed_at,expires_at,state,note\n" +
-			"101,,export,alice,1,2026-11-30T11:57:00.000000Z,2026-11-30T12:00:25.000000Z,live,\"{\"\"rows\"\": 5}\"\n" +
-			"102,acme,export,\"bob\n103\texport\x1b[2J\u202e\",10,2026-11-30T11:59:55.000000Z,2026-11-30T14:00:00.000000Z,live,\n",
+			"permit_id,tenant,endpoint,holder,weight,claimed_at,expires_at,state,note,reasserted_at\n" +
+			"101,,export,alice,1,2026-11-30T11:57:00.000000Z,2026-11-30T12:00:25.000000Z,live,\"{\"\"rows\"\": 5}\",\n" +
+			"102,acme,export,\"bob\n103\texport\x1b[2J\u202e\",10,2026-11-30T11:59:55.000000Z,2026-11-30T14:00:00.000000Z,live,,2026-11-30T11:59:55.000000Z\n",
 		"name": "101\n102\n",
 		"yaml": `- permit_id: 101
   tenant: ""
@@ -71,6 +73,7 @@ func TestPermitListInFormats(t *testing.T) {
   state: live
   note:
     rows: 5
+  reasserted_at: null
 - permit_id: 102
   tenant: acme
   endpoint: export
@@ -80,6 +83,7 @@ func TestPermitListInFormats(t *testing.T) {
   expires_at: "2026-11-30T14:00:00.000000Z"
   state: live
   note: null
+  reasserted_at: "2026-11-30T11:59:55.000000Z"
 `,
 	} {
 		t.Run("As"+format, func(t *testing.T) {
@@ -122,7 +126,7 @@ func TestEmptyLists(t *testing.T) {
 		"name":  {"", "No permits found.\n"},
 		"json":  {"[]\n", ""},
 		"yaml":  {"[]\n", ""},
-		"csv":   {"permit_id,tenant,endpoint,holder,weight,claimed_at,expires_at,state,note\n", ""},
+		"csv":   {"permit_id,tenant,endpoint,holder,weight,claimed_at,expires_at,state,note,reasserted_at\n", ""},
 	} {
 		b := setup(false)
 		args := []string{"permit", "list"}

@@ -228,10 +228,38 @@ func TestParseEndpoint(t *testing.T) {
 		}},
 		{args: "export --longest 30s", want: endpointSetOptions{Endpoint: "export", Longest: change[time.Duration]{true, &bound}}},
 		{args: "export --longest none", want: endpointSetOptions{Endpoint: "export", Longest: change[time.Duration]{given: true}}},
+		{args: "export --fair=false --queue-cap 0 --holder-queue-cap 5 --mode off", want: endpointSetOptions{
+			Endpoint: "export", Fair: &no, HolderQueueCap: pgclient.N(5), Mode: "off", QueueCap: pgclient.N(0),
+		}},
+		{args: "export --mode maybe", err: "one of enforce, shadow, off"},
+		{args: "export --queue-cap none", err: "from 0 on"},
 		{args: "export --row-cap many", err: "from 0 on"},
 		{args: "export --time-bound soon", err: "numbers with units"},
 	} {
 		tt.check(t, newEndpointSetCmd)
+	}
+}
+
+func TestParseEndpointOverride(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	hour := testNow.Add(time.Hour)
+	parses[endpointOverrideListOptions]{args: "export --holder u1 --tenant t", want: endpointOverrideListOptions{Endpoint: "export", Holder: "u1", Tenant: pgclient.S("t"), listOptions: all(30)}}.check(t, newEndpointOverrideListCmd)
+	parses[endpointOverrideDropOptions]{args: "export u1 -y", want: endpointOverrideDropOptions{Endpoint: "export", Holder: "u1", consent: consent{Yes: true}}}.check(t, newEndpointOverrideDropCmd)
+	parses[endpointOverrideDropOptions]{args: "export u1", err: "no terminal to ask on"}.check(t, newEndpointOverrideDropCmd)
+	for _, tt := range []parses[endpointOverrideSetOptions]{
+		{args: "export u1 --holder-cap none --share 2 --from 2026-12-01 --until 1h", want: endpointOverrideSetOptions{
+			Endpoint: "export", Holder: "u1", HolderCap: change[int64]{given: true}, Share: pgclient.N(2),
+			ValidFrom: change[time.Time]{true, &at}, ValidUntil: change[time.Time]{true, &hour},
+		}},
+		{args: "export u1 --from 2026-12-01T00:00Z", err: "such as 2030-01-31"},
+		{args: "export u1 --from 2026-12-01T00:00:00Z --until none", want: endpointOverrideSetOptions{
+			Endpoint: "export", Holder: "u1", ValidFrom: change[time.Time]{true, &at}, ValidUntil: change[time.Time]{given: true},
+		}},
+		{args: "export u1 --until tomorrow", err: "such as 2030-01-31"},
+		{args: "export", err: "missing argument: <holder>"},
+	} {
+		tt.check(t, newEndpointOverrideSetCmd)
 	}
 }
 
@@ -241,6 +269,8 @@ func TestParseInstallation(t *testing.T) {
 	parses[setCapOptions]{args: "25", want: setCapOptions{Cap: 25}}.check(t, newInstallationSetCapCmd)
 	parses[setCapOptions]{args: "many", err: "from 0 on"}.check(t, newInstallationSetCapCmd)
 	parses[setPurgeAfterOptions]{args: "1d12h", want: setPurgeAfterOptions{Idle: 36 * time.Hour}}.check(t, newInstallationSetPurgeAfterCmd)
+	parses[setGraceOptions]{args: "3m", want: setGraceOptions{Grace: 3 * time.Minute}}.check(t, newInstallationSetGraceCmd)
+	parses[setGraceOptions]{args: "5", err: "write 5s"}.check(t, newInstallationSetGraceCmd)
 	parses[setPurgeAfterOptions]{args: "5", err: "write 5s"}.check(t, newInstallationSetPurgeAfterCmd)
 	parses[raiseEpochOptions]{args: "--yes", want: raiseEpochOptions{consent: consent{Yes: true}}}.check(t, newInstallationRaiseEpochCmd)
 	parses[raiseEpochOptions]{args: "", err: "no terminal to ask on"}.check(t, newInstallationRaiseEpochCmd)

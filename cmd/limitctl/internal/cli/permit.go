@@ -26,8 +26,17 @@ var permitView = view[pgclient.PermitRow]{
 			return good(r.State == "live")
 		}},
 		{name: "note", value: func(r pgclient.PermitRow) any { return r.Note }, show: wide | ifAny},
+		{name: "reasserted_at", head: "REASSERTED", value: func(r pgclient.PermitRow) any { return orZero(r.ReassertedAt) }, show: wide | ifAny},
 	},
 	name: func(r pgclient.PermitRow) string { return strconv.FormatInt(r.ID, 10) },
+}
+
+// orZero is NULL as the zero time.
+func orZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
 }
 
 // good is the colour and the sign of a state.
@@ -41,7 +50,9 @@ func good(yes bool) (color, sign string) {
 func newPermitCmd(f *Factory) *cobra.Command {
 	cmd := nounCmd("permit", "Inspect and release permits", `
 A permit is a lease on one or more places at an endpoint. It lapses by itself at its time; to release
-it sooner frees its places at once, while whoever holds it may still be at work.`)
+it sooner frees its places at once, while whoever holds it may still be at work. Who waits for one has a
+ticket, which is listed among them as waiting; to release it ends the wait, or sends it to the end of the
+queue.`)
 	cmd.AddCommand(newPermitListCmd(f, nil), newPermitShowCmd(f, nil), newPermitReleaseCmd(f, nil),
 		newPermitReleaseHolderCmd(f, nil))
 	return cmd
@@ -229,6 +240,17 @@ type released struct {
 	row      *pgclient.PermitRow // as it was before; nil when it was not there
 }
 
+// what is "permit 7 (export, held by "ann")".
+func (r released) what() string {
+	switch {
+	case r.row == nil:
+		return fmt.Sprintf("permit %d", r.id)
+	case r.row.State == "waiting":
+		return fmt.Sprintf("ticket %d (%s, of %s)", r.id, printable(r.row.Endpoint), quote(r.row.Holder))
+	}
+	return fmt.Sprintf("permit %d (%s, held by %s)", r.id, printable(r.row.Endpoint), quote(r.row.Holder))
+}
+
 var releaseView = view[released]{
 	noun: "permit",
 	columns: []column[released]{
@@ -238,10 +260,7 @@ var releaseView = view[released]{
 	},
 	name: func(r released) string { return strconv.FormatInt(r.id, 10) },
 	sentence: func(r released) string {
-		what := fmt.Sprintf("permit %d", r.id)
-		if r.row != nil {
-			what += fmt.Sprintf(" (%s, held by %s)", printable(r.row.Endpoint), quote(r.row.Holder))
-		}
+		what := r.what()
 		switch r.reason {
 		case pgclient.ReasonReleased:
 			return "Released " + what + "."
@@ -356,12 +375,12 @@ func permitReleaseRun(ctx context.Context, o *permitReleaseOptions) error {
 			switch {
 			case r.row == nil:
 				fmt.Fprintf(o.IO.ErrOut, "Permit %d is not there.\n", r.id)
-			case r.row.State != "live":
+			case r.row.State == "lapsed":
 				fmt.Fprintf(o.IO.ErrOut, "Permit %d has lapsed already.\n", r.id)
 			case len(o.IDs) > 0 && o.Holder != "" && r.row.Holder != o.Holder:
 				fmt.Fprintf(o.IO.ErrOut, "Permit %d is another holder's.\n", r.id)
 			default:
-				fmt.Fprintf(o.IO.Out, "Would release permit %d (%s, held by %s).\n", r.id, printable(r.row.Endpoint), quote(r.row.Holder))
+				fmt.Fprintf(o.IO.Out, "Would release %s.\n", r.what())
 			}
 		}
 		return nil

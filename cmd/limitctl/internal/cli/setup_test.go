@@ -79,17 +79,18 @@ type fakeClient struct {
 	calls      []string
 	closed     bool
 
-	changes      []pgclient.ChangeRow // the newest first
-	counters     []pgclient.CounterRow
-	decision     pgclient.Decision
-	doctor       []pgclient.DoctorRow
-	endpoints    []pgclient.EndpointRow
-	installation pgclient.Installation
-	limits       []pgclient.LimitRow
-	overrides    []pgclient.LimitOverrideRow
-	permits      []pgclient.PermitRow
-	purges       []pgclient.PurgeResult
-	released     map[int64]pgclient.Reason
+	changes           []pgclient.ChangeRow // the newest first
+	counters          []pgclient.CounterRow
+	decision          pgclient.Decision
+	doctor            []pgclient.DoctorRow
+	endpoints         []pgclient.EndpointRow
+	installation      pgclient.Installation
+	endpointOverrides []pgclient.EndpointOverrideRow
+	limits            []pgclient.LimitRow
+	overrides         []pgclient.LimitOverrideRow
+	permits           []pgclient.PermitRow
+	purges            []pgclient.PurgeResult
+	released          map[int64]pgclient.Reason
 }
 
 func (c *fakeClient) did(format string, args ...any) {
@@ -105,6 +106,11 @@ func (c *fakeClient) Doctor(_ context.Context, p pgclient.DoctorParams) ([]pgcli
 
 func (c *fakeClient) DropEndpoint(_ context.Context, endpoint, tenant string) (bool, error) {
 	c.did("drop_endpoint %s %q", endpoint, tenant)
+	return true, c.err
+}
+
+func (c *fakeClient) DropEndpointOverride(_ context.Context, p pgclient.DropEndpointOverrideParams) (bool, error) {
+	c.did("drop_endpoint_override %s %s %q", p.Endpoint, p.Holder, p.Tenant)
 	return true, c.err
 }
 
@@ -160,6 +166,15 @@ func (c *fakeClient) ListCounters(_ context.Context, p pgclient.ListCountersPara
 		}), c.err
 }
 
+func (c *fakeClient) ListEndpointOverrides(_ context.Context, p pgclient.ListEndpointOverridesParams) ([]pgclient.EndpointOverrideRow, error) {
+	return pageOf(c.endpointOverrides, p.MaxRows,
+		func(r pgclient.EndpointOverrideRow) bool { return p.After == "" || r.Cursor > p.After },
+		func(r pgclient.EndpointOverrideRow) bool {
+			return (p.Endpoint == "" || p.Endpoint == r.Endpoint) && (p.Holder == "" || p.Holder == r.Holder) &&
+				(p.Tenant == nil || *p.Tenant == r.Tenant)
+		}), c.err
+}
+
 func (c *fakeClient) ListEndpoints(_ context.Context, p pgclient.ListEndpointsParams) ([]pgclient.EndpointRow, error) {
 	return pageOf(c.endpoints, p.MaxRows,
 		func(r pgclient.EndpointRow) bool { return p.After == "" || r.Cursor > p.After },
@@ -200,7 +215,7 @@ func (c *fakeClient) ListPermits(_ context.Context, p pgclient.ListPermitsParams
 		func(r pgclient.PermitRow) bool { return r.ID > p.After },
 		func(r pgclient.PermitRow) bool {
 			return (p.Endpoint == "" || p.Endpoint == r.Endpoint) && (p.Holder == "" || p.Holder == r.Holder) &&
-				(p.Tenant == nil || *p.Tenant == r.Tenant) && (p.IncludeLapsed || r.State == "live")
+				(p.Tenant == nil || *p.Tenant == r.Tenant) && (p.IncludeLapsed || r.State != "lapsed")
 		}), c.err
 }
 
@@ -238,6 +253,16 @@ func (c *fakeClient) ReleasePermit(_ context.Context, id int64, holder string) (
 func (c *fakeClient) SetEndpoint(_ context.Context, p pgclient.SetEndpointParams) (int64, error) {
 	c.did("set_endpoint %s", jsonOf(p))
 	return 7, c.err
+}
+
+func (c *fakeClient) SetGrace(_ context.Context, grace time.Duration) (time.Duration, error) {
+	c.did("set_grace %s", grace)
+	return c.installation.Grace, c.err
+}
+
+func (c *fakeClient) SetEndpointOverride(_ context.Context, p pgclient.SetEndpointOverrideParams) (int64, error) {
+	c.did("set_endpoint_override %s", jsonOf(p))
+	return 8, c.err
 }
 
 func (c *fakeClient) SetInstallationCap(_ context.Context, bound int64) (int64, error) {
