@@ -237,3 +237,121 @@ func TestAlgorithms(t *testing.T) {
 		}
 	}
 }
+
+// TestAlgorithmOfTheCall: whoever brings a limit brings its algorithm too; every one refuses and says when to come back.
+func TestAlgorithmOfTheCall(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app := db.Conn("pglimit_app")
+	for _, args := range []string{
+		"2, '1 hour', algorithm => 'fixed_window'", "2, '1 hour', algorithm => 'sliding_window'", "2, '1 hour', algorithm => 'token_bucket'",
+		"1, '1 hour', algorithm => 'token_bucket', burst => 2", "2, '1 month', algorithm => 'calendar'", "2, '1 week', algorithm => 'calendar'",
+	} {
+		call := fmt.Sprintf("hit('l', '%s', %s)", args[:1]+args[len(args)-14:len(args)-1], args)
+		wantHit(t, app, call, "allowed", 1)
+		wantHit(t, app, "peek"+call[3:], "allowed", 1)
+		wantHit(t, app, call, "allowed", 0)
+		r := wantHit(t, app, call, "limit", 0)
+		if *r.RetryAfter > 31*24*time.Hour {
+			t.Errorf("%s: retry after %v", call, *r.RetryAfter)
+		}
+		wantHit(t, app, call[:len(call)-1]+", cost => 3)", "never", 0)
+	}
+	for _, bad := range []string{
+		"1, '1 hour', algorithm => 'leaky'", "1, '1 hour', burst => 2", "1, '1 hour', algorithm => 'fixed_window', burst => 2",
+		"1, '1 hour', algorithm => 'token_bucket', burst => 0", "1, '2 months', algorithm => 'calendar'", "1, '30 days', algorithm => 'calendar'",
+		"1, '1 month', algorithm => 'token_bucket'", "1, '1 month'", "1, '1 month', algorithm => 'sliding_window'",
+	} {
+		if _, err := app.Exec(t.Context(), "select pglimit.hit('bad', 's', "+bad+")"); sqlState(err) != "PGL01" {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	operator := db.Conn("pglimit_operator")
+	for _, bad := range []string{
+		"1, '1 hour', time_zone => 'UTC'", "1, '1 month', 'calendar', time_zone => 'Nowhere/Land'", "1, '1 hour', 'calendar', burst => 1", "1, '2 hours', 'calendar'", "1, '1 hour', durable => null",
+	} {
+		if _, err := operator.Exec(t.Context(), "select pglimit.set_limit('bad', "+bad+")"); sqlState(err) != "PGL01" {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// TestCalendarWindows is C-42: a window of the calendar ends when the place's does, whatever the session's time zone, also
+// over a change of the clocks.
+func TestCalendarWindows(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	operator, system := db.Conn("pglimit_operator"), db.Conn("pglimit_system")
+	mustExec(t, system, "set role pglimit_system")
+	for i, step := range []struct{ per, zone, at, reset string }{
+		{"1 day", "Europe/Berlin", "2026-03-29T00:30:00+01:00", "2026-03-30T00:00:00+02:00"}, // 23 hours
+		{"1 day", "Europe/Berlin", "2026-10-25T00:30:00+02:00", "2026-10-26T00:00:00+01:00"}, // 25 hours
+		{"24 hours", "America/New_York", "2026-11-30T23:59:59-05:00", "2026-12-01T00:00:00-05:00"},
+		{"1 week", "Europe/Berlin", "2026-10-25T23:59:59+01:00", "2026-10-26T00:00:00+01:00"}, // from Monday
+		{"1 month", "Europe/Berlin", "2026-10-31T23:30:00Z", "2026-12-01T00:00:00+01:00"},
+		{"1 month", "", "2028-02-29T12:00:00Z", "2028-03-01T00:00:00Z"},
+		{"1 year", "Asia/Kathmandu", "2026-12-31T18:14:59Z", "2026-12-31T18:15:00Z"},
+		{"1 hour", "Asia/Kathmandu", "2026-12-31T18:14:59Z", "2026-12-31T18:15:00Z"},
+	} {
+		mustExec(t, operator, fmt.Sprintf("select pglimit.set_limit('l%d', 1, '%s', 'calendar', time_zone => nullif('%s', ''))", i, step.per, step.zone))
+		want, err := time.Parse(time.RFC3339, step.reset)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, session := range []string{"UTC", "Pacific/Kiritimati", "America/New_York"} {
+			mustExec(t, system, "set timezone = '"+session+"'")
+			if got := mustScan[time.Time](t, system, fmt.Sprintf("select reset_at from pglimit._hit_special('l%d', '%s', null, null, 1, null, null, '', at => '%s')", i, session, step.at)); !got.Equal(want) {
+				t.Errorf("%s in %s from %s: until %v, want %v", step.per, step.zone, step.at, got, want)
+			}
+		}
+	}
+}
+
+// TestAlgorithmIsChanged: what was used stays used, and a session that still counts in the old way loses nothing.
+func TestAlgorithmIsChanged(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	algorithms := []string{"fixed_window", "sliding_window", "token_bucket"}
+	for _, from := range algorithms {
+		for _, to := range algorithms {
+			subject := from + " to " + to
+			mustExec(t, operator, fmt.Sprintf("select pglimit.set_limit('l', 10, '1 hour', '%s')", from))
+			wantHit(t, app, fmt.Sprintf("hit('l', '%s', cost => 7)", subject), "allowed", 3)
+			mustExec(t, operator, fmt.Sprintf("select pglimit.set_limit('l', 10, '1 hour', '%s')", to))
+			wantHit(t, app, fmt.Sprintf("peek('l', '%s')", subject), "allowed", 3)
+			wantHit(t, app, fmt.Sprintf("hit('l', '%s', cost => 2)", subject), "allowed", 1)
+			wantHit(t, app, fmt.Sprintf("hit('l', '%s', cost => 2)", subject), "limit", 1)
+			wantHit(t, app, fmt.Sprintf("hit('l', '%s', 10, '1 hour')", subject), "allowed", 0) // in fixed windows
+			if got := mustScan[bool](t, app, fmt.Sprintf("select pglimit.forget('l', '%s')", subject)); !got {
+				t.Errorf("%s: nothing to forget", subject)
+			}
+			wantHit(t, app, fmt.Sprintf("hit('l', '%s')", subject), "allowed", 9)
+		}
+	}
+}
+
+// TestDurable: what was answered of a durable limit survives a crash of the server, what was not durable is gone.
+func TestDurable(t *testing.T) {
+	t.Parallel()
+	server := privateServer(t, "synchronous_commit", "off")
+	db := dbtest.NewOn(t, server.DSN("postgres"))
+	mustExec(t, db.Conn("pglimit_operator"), `
+		select pglimit.set_limit('bill', 10, '1 day', durable => true), pglimit.set_limit('bucket', 10, '1 day', 'token_bucket', durable => true);
+		select pglimit.set_limit('gone', 10, '1 day')`)
+	app := db.Conn("pglimit_app")
+	for _, limit := range []string{"bill", "bucket", "gone"} {
+		wantHit(t, app, "hit('"+limit+"', 's', cost => 4)", "allowed", 6)
+	}
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	app = connect(t, db.URL("pglimit_app"))
+	for limit, left := range map[string]int64{"bill": 5, "bucket": 5, "gone": 9} {
+		wantHit(t, app, "hit('"+limit+"', 's')", "allowed", left)
+	}
+	wantHit(t, app, "hit('bill', 's', 10, '1 day')", "allowed", 4) // counted where its row says
+}

@@ -30,7 +30,13 @@ begin
         x.tenant,
         x.limit_name,
         x.subject,
-        x.used,
+        case
+            -- of a bucket: what it lacks
+            when x.algorithm = 'token_bucket' then greatest(ceil(
+                extract(epoch from x.reset_at - clock_timestamp()) * x.previous
+                / extract(epoch from x.reset_at - x.window_start)), 0)::bigint
+            else x.used
+        end,
         x.window_start,
         x.reset_at,
         case when x.reset_at > clock_timestamp() then 'open' else 'closed' end,
@@ -46,13 +52,8 @@ begin
                 c.key,
                 length(split_part(c.key, e'\x1f', 1))
                     + length(split_part(c.key, e'\x1f', 2)) + 3) as subject,
-            case
-                -- of a bucket: what it lacks
-                when c.algorithm = 'token_bucket' then greatest(ceil(
-                    extract(epoch from c.special_reset_at - clock_timestamp()) * c.previous
-                    / extract(epoch from c.special_reset_at - c.window_start)), 0)::bigint
-                else c.used
-            end as used,
+            c.used,
+            c.previous,
             c.window_start,
             coalesce(c.reset_at, c.special_reset_at) as reset_at,
             c.shadow_refused,

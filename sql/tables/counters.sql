@@ -16,7 +16,7 @@
 --   * sliding_window: used in the window that began at window_start, previous in the one before;
 --     reset_at is the last allowed hit plus the window's length;
 --   * token_bucket: reset_at is the instant at which the bucket is full again (GCRA's theoretical
---     arrival time), in used the rest below a microsecond, in parts of max_hits, which is previous;
+--     arrival time), used what that was rounded up by, in parts of max_hits, which is previous;
 --     window_start is reset_at less per.
 create unlogged table pglimit.counters (
     key text collate "C" not null,

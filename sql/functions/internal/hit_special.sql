@@ -2,11 +2,14 @@
 -- than fixed_window, another mode than enforce, durable), the subject may have an override, or a
 -- refusal has to look for a mode first; and all looks: peek, a cost of 0. The arguments are the
 -- caller's own: null where the limit's row is to give them, and that is looked up here.
--- An override beats the row and the arguments, a mode beats the decision.
+-- An override beats the row and the arguments, a mode beats the decision. For a call that brings
+-- its own limit the mode counts where it would be refused, as in hit: so `off` records what is
+-- within the limit that was given.
 --   * look_only: writes nothing, and says what would be;
 --   * at: the instant to decide by, for simulation; null for the clock;
 --   * at_least: takes what is left, when that is less than cost but so much;
---   * forced: counts the cost, which may be negative, whatever is left; remaining may be below 0.
+--   * forced: counts the cost, which may be negative, whatever is left, unless more than max_debt
+--     would be missing then; remaining may be below 0. What is given back is of what is open now.
 -- Writes: counters or durable_counters (one row). Locks: that row; for a key without a row, first
 -- its creation lock. A refusal writes and locks nothing.
 -- Safe under concurrency because it decides twice: by a plain read, and, where that ends in a
@@ -27,7 +30,8 @@ create or replace function pglimit._hit_special(
     look_only boolean default false,
     at timestamptz default null,
     at_least bigint default null,
-    forced boolean default false
+    forced boolean default false,
+    max_debt bigint default null
 )
 returns pglimit.hit_row
 language plpgsql
@@ -64,13 +68,16 @@ declare
     v_elapsed numeric;
     v_level numeric;
     v_rate bigint;
+    v_given boolean := _hit_special.max_hits is not null and _hit_special.per is not null;
+    v_on_outage text;
 begin
     select l.* into v_rule
     from pglimit.limits l
     where l.tenant in (_hit_special.tenant, '') and l.limit_name = _hit_special.limit_name
     order by l.tenant desc
     limit 1;
-    if v_max is null or v_per is null then
+    if not v_given then
+        v_on_outage := v_rule.on_outage;
         if v_rule.limit_name is null then
             perform pglimit._check_hit(
                 _hit_special.limit_name, _hit_special.subject, v_max, v_per, _hit_special.cost,
@@ -132,10 +139,7 @@ begin
 
         -- the quota, and whether the row is to be stamped for an override
         v_quota := v_max;
-        v_version := case
-            when _hit_special.max_hits is null or _hit_special.per is null
-                then v_rule.limit_version
-        end;
+        v_version := case when not v_given then v_rule.limit_version end;
         if v_row.turn is null or v_row.overridden or v_rule.durable then
             select o.* into v_override
             from pglimit.limit_overrides o
@@ -149,12 +153,6 @@ begin
                 v_version := v_override.limit_version;
             end if;
         end if;
-        if v_rule.mode = 'off' then
-            return row(
-                true, 'off', v_quota, v_quota, null, null,
-                v_rule.on_outage, v_version, 0)::pglimit.hit_row;
-        end if;
-
         v_open := coalesce(v_reset > v_now, false);
         if not v_open then
             v_row.used := 0;
@@ -199,7 +197,7 @@ begin
                 -- what is used, in microseconds times hits
                 v_level := case
                     when v_open then
-                        extract(epoch from v_reset - v_now) * 1000000 * v_rate + v_row.used
+                        extract(epoch from v_reset - v_now) * 1000000 * v_rate - v_row.used
                     else 0
                 end;
                 v_left := v_quota - ceil(v_level / v_us);
@@ -209,7 +207,17 @@ begin
         if _hit_special.at_least <= v_left and v_left < v_cost then
             v_cost := v_left;
         end if;
-        v_refused := not _hit_special.forced and v_cost > v_left;
+        v_refused := case
+            when _hit_special.forced then coalesce(v_cost > v_left + _hit_special.max_debt, false)
+            else v_cost > v_left
+        end;
+        if v_rule.mode = 'off' and (v_refused or not v_given)
+            or v_cost < 0 and not v_open
+        then
+            return row(
+                true, case when v_cost < 0 then 'allowed' else 'off' end, v_quota, v_quota, null,
+                null, v_on_outage, v_version, 0)::pglimit.hit_row;
+        end if;
         v_retry := null;
         if v_refused and v_cost <= v_quota then
             v_retry := case v_algorithm
@@ -236,7 +244,7 @@ begin
                 greatest(v_left, 0),
                 v_retry,
                 case when v_open then v_reset end,
-                v_rule.on_outage,
+                v_on_outage,
                 v_version,
                 0)::pglimit.hit_row;
         end if;
@@ -260,10 +268,10 @@ begin
         elsif v_algorithm = 'token_bucket' then
             v_level := greatest(v_level + v_cost * v_us, 0);
             v_after := v_quota - ceil(v_level / v_us);
-            v_row.used := mod(v_level, v_rate);
+            v_elapsed := ceil(v_level / v_rate);
+            v_row.used := v_elapsed * v_rate - v_level;
             v_row.previous := v_rate;
-            v_reset := v_now + make_interval(
-                secs => (div(v_level, v_rate) / 1000000)::double precision);
+            v_reset := v_now + make_interval(secs => (v_elapsed / 1000000)::double precision);
             v_row.window_start := v_reset - v_per;
         else
             -- what is given back is taken from the present window, and never more than was used
@@ -301,7 +309,7 @@ begin
             case when _hit_special.forced then v_after else greatest(v_after, 0) end,
             v_retry,
             v_reset,
-            v_rule.on_outage,
+            v_on_outage,
             v_version,
             v_cost)::pglimit.hit_row;
     end loop;
@@ -316,9 +324,9 @@ $$;
 
 comment on function pglimit._hit_special(
     text, text, bigint, interval, bigint, text, bigint, text, boolean, timestamptz, bigint,
-    boolean) is
+    boolean, bigint) is
     'internal: a hit of a limit that is not plain or a subject with an override, or a look';
 
 revoke all on function pglimit._hit_special(
     text, text, bigint, interval, bigint, text, bigint, text, boolean, timestamptz, bigint,
-    boolean) from public;
+    boolean, bigint) from public;

@@ -19,6 +19,10 @@ declare
     v_turn bigint := _keep_count.counter.turn;
     v_new_turn bigint := (date_part('epoch', _keep_count.present) * 1000000)::bigint;
 begin
+    if durable then
+        -- what is answered is on disk, whatever the session says
+        perform set_config('synchronous_commit', 'on', true);
+    end if;
     if v_turn is null then
         _keep_count.counter.key := _keep_count.key;
         _keep_count.counter.turn := v_new_turn;
