@@ -430,3 +430,25 @@ func TestQueueRace(t *testing.T) {
 	}
 	t.Logf("%d granted, %d gave up", granted.Load(), gaveUp.Load())
 }
+
+// TestHeavyTicketOfAHolder waits for slots of its holder's own pool: lighter ones of his let it go first, those of others
+// need not wait for it.
+func TestHeavyTicketOfAHolder(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app := db.Conn("pglimit_app")
+	mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_endpoint('e', holder_cap => 2, endpoint_cap => 9, time_bound => '1 hour', in_installation => false, fair => true)")
+	held := wantGrant(t, app, "'e', 'h'")
+	heavy, light, other := enqueue(t, app, "'e', 'h', weight => 2"), enqueue(t, app, "'e', 'h'"), enqueue(t, app, "'e', 'o'")
+	wantPoll(t, app, light, "queue")
+	wantPoll(t, app, heavy, "holder")
+	wantPoll(t, app, light, "queue")
+	for range 5 { // whichever lane it meets first
+		wantClaim(t, app, "'e', 'h'", "queue", 9, 1)
+	}
+	wantPoll(t, app, other, "granted")
+	wantReason(t, app, fmt.Sprintf("release_permit(%d)", *held.ID), "released")
+	wantPoll(t, app, light, "queue")
+	wantPoll(t, app, heavy, "granted")
+	wantPoll(t, app, light, "holder")
+}

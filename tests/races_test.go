@@ -604,3 +604,32 @@ func TestRenewalAcrossItsLapse(t *testing.T) {
 		}
 	}
 }
+
+// TestClaimsBesideOneThatReleasesLapsed: under a lowered cap a claim that releases what has lapsed has it locked until
+// its end. Another does not take that for in use, but waits.
+func TestClaimsBesideOneThatReleasesLapsed(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	first, second := db.Conn("pglimit_app"), db.Conn("pglimit_app")
+	for range 3 {
+		wantGrant(t, first, "'e', 'h', endpoint_cap => 3, lease => '1 hour'")
+	}
+	mustExec(t, db.System(), lapse)
+	const lowered = "'e', 'h', endpoint_cap => 2, lease => '1 hour'"
+	mustExec(t, first, "begin")
+	wantGrant(t, first, lowered)
+	granted := make(chan bool, 1)
+	go func() {
+		var got bool
+		if err := second.QueryRow(context.WithoutCancel(t.Context()), "select granted from pglimit.claim_permit("+lowered+")").Scan(&got); err != nil {
+			t.Error(err)
+		}
+		granted <- got
+	}()
+	waitForLock(t, db, second.PgConn().PID())
+	mustExec(t, first, "commit")
+	if !<-granted {
+		t.Error("refused, with one of two slots in use")
+	}
+	wantClaim(t, first, lowered, "endpoint", 2, 2)
+}

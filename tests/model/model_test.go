@@ -33,15 +33,16 @@ func TestModel(t *testing.T) {
 		wantHeld(t, check(t, "CALLS=3", "TIME_STANDS_STILL"))
 	})
 	for mutation, fault := range map[string]string{
-		// the exception in the model's comments: once the SQL has none, neither should the model
-		"STRICT_CAP": "assertion violated ((live[2]+live[3])<=capMost[me])",
-
-		"MUT_LANE_CREATION_LOCKS":         "invalid end state",
-		"MUT_NO_LAPSE_RECHECK":            "assertion violated  !(live[x])",
-		"MUT_NO_RENEWAL_RECHECK":          "assertion violated alive",
-		"MUT_NUMBER_BEFORE_LOCK":          "assertion violated (permit>number[x])",
-		"MUT_PURGE_SINGLE_LANE":           "assertion violated (there[",
-		"MUT_PURGE_WITHOUT_CREATION_LOCK": "assertion violated (there[",
+		"MUT_LANE_CREATION_LOCKS":          "invalid end state",
+		"MUT_LAPSED_IS_FREE":               "live[2]",
+		"MUT_NO_LAPSE_RECHECK":             "assertion violated  !(live[x])",
+		"MUT_NO_RENEWAL_RECHECK":           "assertion violated alive",
+		"MUT_NO_RETIRE":                    "live[2]",
+		"MUT_NUMBER_BEFORE_LOCK":           "assertion violated (permit>number[x])",
+		"MUT_PURGE_SINGLE_LANE":            "assertion violated (there[",
+		"MUT_PURGE_WITHOUT_CREATION_LOCK":  "assertion violated (there[",
+		"MUT_MARK_UNSEEN":                  "live[2]",
+		"MUT_RETIRE_WITHOUT_CREATION_LOCK": "invalid end state",
 	} {
 		t.Run(mutation, func(t *testing.T) {
 			t.Parallel()

@@ -29,7 +29,7 @@
 #define FIRST (2 * p)
 #define SECOND (2 * p + 1)
 
-mtype = { none, inserted, taken, renewed, released, deleted };
+mtype = { none, inserted, taken, renewed, released, retired, deleted };
 
 byte cap = 2; // of the shared pool, lowered once; the holder's stays 2
 
@@ -37,6 +37,7 @@ byte cap = 2; // of the shared pool, lowered once; the holder's stays 2
 bool there[4];          // committed
 byte number[4];         // permit_id; 0 for a lane never taken, and kept over a purge, to compare
 bool live[4];           // expires_at > clock_timestamp()
+bool over[4];           // expires_at = -infinity: released or new, while what lapsed keeps its end
 byte lock[4];           // who has locked the row
 mtype change[4] = none; // by who has locked it, not committed yet
 
@@ -53,6 +54,7 @@ byte drawn; // the sequence permit_number
 // Of each worker.
 byte capOf[4];   // cap of the shared pool that its claim goes by
 byte capMost[4]; // the largest cap of all claims in flight when it began
+byte most[4];    // of each row of the shared pool, capMost of the claim that took it
 bool busy[4];
 
 byte calls; // begun so far
@@ -60,13 +62,25 @@ byte calls; // begun so far
 // What a claim of worker `me` sees in pool p: own inserts, and all that is committed.
 #define VISIBLE(x) (there[x] || (change[x] == inserted && lock[x] == me))
 #define LIVE(x) (there[x] && live[x])
-#define IN_USE (LIVE(FIRST) + LIVE(SECOND))
+// With lanes above the cap only what was released is free: a renewal may bring back what lapsed.
+#ifdef MUT_LAPSED_IS_FREE
+#define USED(x) LIVE(x)
+#else
+#define USED(x) (LIVE(x) || (lowered && there[x] && !over[x] && !(change[x] == retired && lock[x] == me)))
+#endif
+#ifdef MUT_RETIRE_WITHOUT_CREATION_LOCK
+#define RETIRES lowered
+#else
+#define RETIRES (lowered && alone)
+#endif
+#define IN_USE (USED(FIRST) + USED(SECOND))
 #define CAP (p == 0 -> 2 : capOf[me])
 #define TOP (VISIBLE(SECOND) -> 2 : (VISIBLE(FIRST) -> 1 : 0))
 // with k lanes claimable, k = cap - live lanes above k
-#define CLAIMABLE(x) (VISIBLE(x) && !live[x] && x % 2 + 1 + (x == FIRST -> LIVE(SECOND) : 0) <= CAP)
+#define CLAIMABLE(x) (VISIBLE(x) && !USED(x) && x % 2 + 1 + (x == FIRST -> USED(SECOND) : 0) <= CAP)
 // for update skip locked, with the conditions repeated
-#define OPEN(x) (!mine[x] && (lock[x] == 0 || (change[x] == inserted && lock[x] == me)))
+#define OPEN(x) (!mine[x] && (lock[x] == 0 || \
+    (lock[x] == me && (change[x] == inserted || change[x] == retired))))
 #ifdef MUT_NO_LAPSE_RECHECK
 #define STILL_FREE(x) (VISIBLE(x) && seen[x] == number[x] + 1)
 #else
@@ -107,7 +121,14 @@ inline commit() {
             :: else ->
                 there[x] = (change[x] != deleted);
                 live[x] = (change[x] == taken || change[x] == renewed);
-                if :: change[x] == taken -> number[x] = permit :: else fi
+                over[x] = (change[x] == inserted || change[x] == released || change[x] == retired);
+                if
+                :: change[x] == taken ->
+                    number[x] = permit;
+                    most[x] = (x > 1 -> capMost[me] : 0)
+                :: !live[x] -> most[x] = 0
+                :: else
+                fi
             fi
         }
         x = 0
@@ -116,27 +137,15 @@ inline commit() {
     noHole()
 }
 
-// A renewal that was decided in time and commits after the old lease has ended: nobody has its lanes,
-// but a claim under a lowered cap may have found them lapsed above that cap. To claims in flight then it
-// is like a claim under the old cap. STRICT_CAP shows the interleaving.
-#define LATE(x) (change[x] == renewed && lock[x] == me && !live[x])
+// No permit lives beside more than the largest cap in flight allowed when it was granted, not even
+// after a renewal that was decided in time and commits after its old lease has ended.
+#define CAPS_KEPT (!(live[2] && live[3]) || (number[2] > number[3] -> most[2] : most[3]) == 2)
 
-inline countLateRenewal() {
-    d_step {
-        if
-#ifndef STRICT_CAP
-        :: LATE(2) || LATE(3) ->
-            for (x : 1 .. WORKERS) {
-                if :: capOf[x] > 0 -> capMost[x] = 2 :: else fi
-            }
-            x = 0
-#endif
-        :: else
-        fi
-    }
-}
-
+#ifdef MUT_MARK_UNSEEN
 #define OF_PERMIT(x) (there[x] && number[x] == permit)
+#else
+#define OF_PERMIT(x) (there[x] && number[x] == permit && !over[x]) // without those that _retire_lapsed has marked
+#endif
 #define OTHERS_FREE(x) (OF_PERMIT(x) && lock[x] == 0)
 
 // Idle workers are alike: the first of them is next.
@@ -158,6 +167,7 @@ proctype worker(byte me) {
     bool mine[4];      // locked to be claimed
     byte top;          // highest lane that was found
     bool alone;        // holds the pool's creation lock
+    bool lowered;      // has found lanes above the pool's cap
     byte rows, head;   // of the permit to change
     bool alive;        // that permit was live when the last wait ended
     mtype what = none; // becomes of it
@@ -214,7 +224,23 @@ find: // _take_lanes: select from _find_lanes
     atomic {
         WORTH_A_LOOK;
         if
-        :: NO_ROOM -> goto refuse
+        :: NO_ROOM && lowered && !alone -> goto create // to retire it
+        :: NO_ROOM && lowered && alone ->
+            assert(change[FIRST] != retired || lock[FIRST] == me);
+            assert(change[SECOND] != retired || lock[SECOND] == me); // else it is not in use
+            goto refuse
+        :: NO_ROOM && !lowered -> goto refuse
+        :: else
+        fi;
+        if
+#ifndef MUT_NO_RETIRE
+        :: TOP > CAP && !lowered ->
+            lowered = true;
+            if
+            :: RETIRES -> goto retire
+            :: else -> goto find
+            fi
+#endif
         :: else
         fi;
         if
@@ -235,7 +261,8 @@ take: // _take_lanes: select … limit … for update of p skip locked, row by r
             seen[FIRST] = 0;
             seen[SECOND] = 0;
             if
-            :: top >= CAP -> top = 0; goto find
+            :: top >= CAP && RETIRES -> top = 0; goto retire
+            :: top >= CAP && !RETIRES -> top = 0; goto find
             :: top < CAP && alone -> goto insert
             :: top < CAP && !alone -> top = 0; goto create
             fi
@@ -248,10 +275,25 @@ take: // _take_lanes: select … limit … for update of p skip locked, row by r
         seen[SECOND] = 0;
         top = 0;
         alone = false;
+        lowered = false;
         if
         :: p == 0 -> p = 1; goto find
         :: else -> goto grant
         fi
+    }
+
+retire: // _retire_lapsed: update … where expires_at <= clock_timestamp() … for update skip locked
+    atomic {
+        d_step {
+            for (x : FIRST .. SECOND) {
+                if
+                :: there[x] && !live[x] && !over[x] && lock[x] == 0 -> lock[x] = me; change[x] = retired
+                :: else
+                fi
+            }
+            x = 0
+        }
+        goto find
     }
 
 create: // _lock_creation: select … for update, the only wait of a claim
@@ -264,7 +306,14 @@ create: // _lock_creation: select … for update, the only wait of a claim
     fi;
     atomic { alone = true; goto find }
 #else
-    atomic { creation[p] == 0 -> creation[p] = me; alone = true; goto find }
+    atomic {
+        creation[p] == 0 -> creation[p] = me;
+        alone = true;
+        if
+        :: RETIRES -> goto retire
+        :: else -> goto find
+        fi
+    }
 #endif
 
 insert: // _take_lanes: insert into pglimit.permits
@@ -303,7 +352,7 @@ grant: // claim_permit: update … permit_id = nextval
     }
     atomic {
         if
-        :: commit(); assert(live[2] + live[3] <= capMost[me]) // the largest cap in flight
+        :: commit(); assert(live[2] + live[3] <= capMost[me] && CAPS_KEPT)
         :: unlock() // the caller's rollback: nobody hears of the permit
         fi;
         finish()
@@ -316,7 +365,8 @@ refuse:
                 mine[x] = false;
                 seen[x] = 0
             }
-            alone = false
+            alone = false;
+            lowered = false
         }
         commit(); // lanes that were made stay
         finish()
@@ -409,8 +459,8 @@ act: // renew_permit, release_permit: update … where permit_id = …
         }
     }
     atomic {
-        countLateRenewal();
         commit();
+        assert(CAPS_KEPT);
         finish()
     }
 }

@@ -78,6 +78,7 @@ begin
             select
             from pglimit.permits p
             where p.permit_id = _lock_permit.permit_id
+                and p.row_count > 0 -- not marked as lapsed since the head was locked
             for update skip locked
         ) l;
         if v_locked = v_row_count then

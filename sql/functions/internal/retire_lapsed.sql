@@ -1,6 +1,7 @@
 -- Marks the rows of a pool that have lapsed and that nobody has locked (row_count 0): no renewal on
--- its way holds them, and one that comes later finds them lapsed. Called while a pool has lanes
--- above the cap. Writes: permits. Locks: those rows, without waiting.
+-- its way holds them, and one that comes later finds them lapsed, or marked. Called while a pool
+-- has lanes above the cap, under its creation lock. Writes: permits. Locks: those rows, without
+-- waiting.
 create or replace function pglimit._retire_lapsed(pool text)
 returns void
 language plpgsql

@@ -3,13 +3,14 @@
 -- order. `held` are lanes that the caller has locked already and that count as in use: room kept
 -- after a crash. Writes: permits (new lanes, free); where it finds the installation's pool empty
 -- and no sentinel, the new epoch, so that nobody takes the room that is kept (for kind 7, which
--- comes after its locks, also). Locks: the pool's
--- creation lock when lanes are made or several are taken; rows of permits, for which it never
--- waits: a free lane that another claim has locked is passed over, and when nothing else is left
--- this looks again, for at most a second. Lost races mean another look; a refusal is always the
--- result of a whole look. With lanes above the cap, a permit that lapsed while it is being
--- renewed, and lives again with the commit, would be one too many: what has lapsed is marked first,
--- and what could not be counts as in use.
+-- comes after its locks, also). Locks: the pool's creation lock when lanes are made or several are
+-- taken; rows of permits, for which it never waits: a free lane that another claim has locked is
+-- passed over, and when nothing else is left this looks again, for at most a second. Lost races
+-- mean another look; a refusal is always the result of a whole look. With lanes above the cap, a
+-- permit that lapsed while it is being renewed, and lives again with the commit, would be one too
+-- many. So what has lapsed counts as in use there, and who would be refused marks first what nobody
+-- has locked: under the creation lock, since two that mark would each count what the other has
+-- locked, and one would hold lanes that a claim of several waits for.
 create or replace function pglimit._take_lanes(
     kind integer,
     pool text,
@@ -40,7 +41,7 @@ declare
 begin
     taken := _take_lanes.held;
     for v_attempt in 1..100000 loop
-        if v_lowered then
+        if v_lowered and v_alone then
             perform pglimit._retire_lapsed(_take_lanes.pool);
         end if;
         select f.in_use, f.free_at, f.top, f.tids, f.turns
@@ -49,7 +50,7 @@ begin
             _take_lanes.pool, _take_lanes.cap, _take_lanes.weight, v_lowered) f;
         if in_use - cardinality(_take_lanes.held) + _take_lanes.weight > _take_lanes.cap then
             if v_lowered and not v_alone then
-                -- another claim may be about to retire what counts as in use here
+                -- what has lapsed counts as in use here until it is released
                 perform pglimit._lock_creation(_take_lanes.kind, _take_lanes.pool);
                 v_alone := true;
                 continue;

@@ -1,10 +1,11 @@
 -- Says whether it is the turn of a ticket, or of a claim without one, at an endpoint with a queue.
 -- Tickets are served by their tag. One whose holder has no room in his own pool is passed over, for
--- the room of others is of no use to him. A ticket may go when there is room for all before it and
--- for itself; a claim without a ticket when nobody waits who could go. `room` is what the pools
--- shared with others have free, null for no bound; `holder_room` likewise in the holder's pool.
--- `need` is what those before it will take. Writes and locks nothing: an answer to rely on is
--- asked for under the queue's creation lock, which all have who wait or let others go.
+-- the room of others is of no use to him, and so are all of his behind it. A ticket may go when
+-- there is room for all before it and for itself; a claim without a ticket when nobody waits who
+-- could go, and no ticket of its holder does. `room` is what the pools shared with others have
+-- free, null for no bound; `holder_room` likewise in the holder's pool. `need` is what those before
+-- it will take. Writes and locks nothing: an answer to rely on is asked for under the queue's
+-- creation lock, which all have who wait or let others go.
 create or replace function pglimit._wait_turn(
     tenant text,
     endpoint text,
@@ -82,7 +83,14 @@ begin
                     select f.in_use from pglimit._find_lanes(v_other.for_pool, v_cap, 1) f);
             end if;
         end if;
-        continue when v_other.weight > v_rooms[v_at];
+        if _wait_turn.ticket is null and v_at = 1 then
+            turn := false;
+        end if;
+        if v_other.weight > v_rooms[v_at] then
+            -- those of his behind it would else take what it waits for
+            v_rooms[v_at] := 0;
+            continue;
+        end if;
         v_rooms[v_at] := v_rooms[v_at] - v_other.weight;
         need := need + v_other.weight;
         if _wait_turn.ticket is null then
