@@ -23,7 +23,7 @@ as $$
 declare
     v_tenant text := coalesce(forget.tenant, current_setting('pglimit.tenant', true), '');
     v_key text := v_tenant || e'\x1f' || forget.limit_name || e'\x1f' || forget.subject;
-    v_row pglimit.counters;
+    v_row pglimit.counter_state;
     v_now timestamptz;
     v_durable boolean;
     v_forgotten boolean := false;

@@ -12,7 +12,8 @@
 -- updated the row meanwhile it finds nothing, for on recent minor releases a row is looked for at
 -- its ctid alone; then, and when the window has ended during the wait, the loop below decides.
 -- Does not wait for purge: a count whose window has ended is nothing.
--- What is not plain goes to _hit_special: a limit in another mode; a subject with an override, as
+-- What is not plain goes to _hit_special: a limit with another algorithm, in another mode, or
+-- durable; a subject with an override, as
 -- its counter is stamped with a reset_at of null and so falls through both straight ways; and, once
 -- any limit has had another mode, a refusal of a call with its own limit.
 create or replace function pglimit.hit(

@@ -3,7 +3,7 @@
 -- up. `until` is the counter's end, `quota` and `per` are those it goes on with. Writes nothing.
 create or replace function pglimit._count_as(
     algorithm text,
-    counter pglimit.counters,
+    counter pglimit.counter_state,
     until timestamptz,
     quota bigint,
     per interval,
@@ -61,8 +61,8 @@ end
 $$;
 
 comment on function pglimit._count_as(
-    text, pglimit.counters, timestamptz, bigint, interval, timestamptz) is
+    text, pglimit.counter_state, timestamptz, bigint, interval, timestamptz) is
     'internal: what an open counter is when it goes on by another algorithm';
 
 revoke all on function pglimit._count_as(
-    text, pglimit.counters, timestamptz, bigint, interval, timestamptz) from public;
+    text, pglimit.counter_state, timestamptz, bigint, interval, timestamptz) from public;

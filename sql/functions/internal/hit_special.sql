@@ -52,7 +52,7 @@ declare
     v_unit text;
     v_us numeric;
     v_phase text := 'look';
-    v_row pglimit.counters;
+    v_row pglimit.counter_state;
     v_reset timestamptz;
     v_now timestamptz;
     v_open boolean;

@@ -3,7 +3,7 @@
 -- the row gets a higher turn. Writes: counters, or durable_counters.
 create or replace function pglimit._keep_count(
     key text,
-    counter pglimit.counters,
+    counter pglimit.counter_state,
     present timestamptz,
     durable boolean
 )
@@ -62,8 +62,8 @@ begin
 end
 $$;
 
-comment on function pglimit._keep_count(text, pglimit.counters, timestamptz, boolean) is
+comment on function pglimit._keep_count(text, pglimit.counter_state, timestamptz, boolean) is
     'internal: writes the current row of a key';
 
-revoke all on function pglimit._keep_count(text, pglimit.counters, timestamptz, boolean)
+revoke all on function pglimit._keep_count(text, pglimit.counter_state, timestamptz, boolean)
 from public;
