@@ -14,6 +14,7 @@
 
 -- State
 {{ template "tables/counters.sql" . }}
+{{ template "tables/durable_counters.sql" . }}
 {{ template "tables/permit_number.sql" . }}
 {{ template "tables/permits.sql" . }}
 {{ template "tables/creation_locks.sql" . }}
@@ -30,6 +31,7 @@
 {{ template "tables/purge_row.sql" . }}
 {{ template "tables/permit_row.sql" . }}
 {{ template "tables/counter_row.sql" . }}
+{{ template "tables/counter_state.sql" . }}
 {{ template "tables/limit_row.sql" . }}
 {{ template "tables/limit_override_row.sql" . }}
 {{ template "tables/endpoint_row.sql" . }}

@@ -8,6 +8,7 @@
 {{ template "functions/internal/check_standby.sql" . }}
 {{ template "functions/internal/check_names.sql" . }}
 {{ template "functions/internal/fixed_interval.sql" . }}
+{{ template "functions/internal/calendar_unit.sql" . }}
 {{ template "functions/internal/check_hit.sql" . }}
 {{ template "functions/internal/check_claim.sql" . }}
 {{ template "functions/internal/check_request_id.sql" . }}
@@ -23,7 +24,9 @@
 {{ template "functions/internal/lost_races.sql" . }}
 
 -- internal: pieces of decisions
-{{ template "functions/internal/look.sql" . }}
+{{ template "functions/internal/sliding_wait.sql" . }}
+{{ template "functions/internal/count_as.sql" . }}
+{{ template "functions/internal/keep_count.sql" . }}
 {{ template "functions/internal/hit_special.sql" . }}
 {{ template "functions/internal/lock_creation.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
@@ -101,6 +104,7 @@
 {{ template "policies/endpoint_overrides.sql" . }}
 {{ template "policies/changes.sql" . }}
 {{ template "policies/counters.sql" . }}
+{{ template "policies/durable_counters.sql" . }}
 {{ template "policies/permits.sql" . }}
 {{ template "policies/creation_locks.sql" . }}
 {{ template "policies/sentinel.sql" . }}

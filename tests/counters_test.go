@@ -28,7 +28,7 @@ type hitRow struct {
 // mustHit runs a call of hit or peek that must succeed: mustHit(t, conn, "hit('l', 's', 1, '1 s')").
 func mustHit(t *testing.T, db rowQuerier, call string) (r hitRow) {
 	t.Helper()
-	if err := db.QueryRow(t.Context(), "select * from pglimit."+call).
+	if err := db.QueryRow(t.Context(), "select allowed, reason, quota, remaining, retry_after, reset_at, on_outage, limit_version from pglimit."+call).
 		Scan(&r.Allowed, &r.Reason, &r.Quota, &r.Remaining, &r.RetryAfter, &r.ResetAt, &r.OnOutage, &r.Version); err != nil {
 		t.Fatal(call, ": ", err)
 	}

@@ -212,7 +212,7 @@ func TestDoctor(t *testing.T) {
 			},
 			{"PolicyDropped", "drop policy counters_system_only on pglimit.counters", "42501", "row_security", "row-level security of pglimit.counters"},
 			{"TableGivenAway", "alter table pglimit.counters owner to pg_monitor", "42501", "row_security", "pglimit.counters belongs to pg_monitor"},
-			{"TableChanged", "alter table pglimit.counters rename column reset_at to ends_at", "42703", "call", `SQLSTATE 42703`},
+			{"TableChanged", "alter table pglimit.counters rename column turn to lap", "42703", "call", `SQLSTATE 42703`},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				db := setupDoctor(t, server)
@@ -256,13 +256,13 @@ func TestDoctor(t *testing.T) {
 		mustExec(t, db.Super(), `
 			grant execute on function pglimit.peek to public;
 			grant execute on function pglimit.purge to pg_monitor;
-			grant execute on function pglimit._look to pglimit_app;
+			grant execute on function pglimit._hit_special to pglimit_app;
 			create function pglimit.mine() returns int language sql return 1`)
 		found := doctor(t, db.monitor, "")
 		for message, state := range map[string]string{
 			"everybody (PUBLIC) may call pglimit.peek(": "failure",
 			"pg_monitor may call pglimit.purge(bigint)": "warning",
-			"pglimit_app may call pglimit._look(":       "warning",
+			"pglimit_app may call pglimit._hit_special(":       "warning",
 			"pglimit.mine() is not part of pglimit":     "warning",
 			"everybody (PUBLIC) may call pglimit.mine":  "failure",
 		} {

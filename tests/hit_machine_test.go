@@ -154,7 +154,7 @@ func (m *hitMachine) hit(rt *rapid.T) {
 	}
 
 	var r hitRow
-	err := m.app.QueryRow(m.ctx, "select * from pglimit."+function+"($1, $2, $3, nullif($4, '')::interval, $5)", limit, subject, given, per, cost).
+	err := m.app.QueryRow(m.ctx, "select allowed, reason, quota, remaining, retry_after, reset_at, on_outage, limit_version from pglimit."+function+"($1, $2, $3, nullif($4, '')::interval, $5)", limit, subject, given, per, cost).
 		Scan(&r.Allowed, &r.Reason, &r.Quota, &r.Remaining, &r.RetryAfter, &r.ResetAt, &r.OnOutage, &r.Version)
 	if sqlState(err) == "PGL02" {
 		r = hitRow{Reason: "unknown"}

@@ -124,10 +124,12 @@ func TestTablePermissions(t *testing.T) {
 	db := dbtest.New(t)
 	mustExec(t, db.Pool("pglimit_operator"), `
 		select pglimit.set_limit('login', 3, '1 minute');
+		select pglimit.set_limit('bill', 3, '1 minute', durable => true);
 		select pglimit.set_endpoint('export', 2, time_bound => '1 minute');
 		select pglimit.set_endpoint_override('export', 'b', 3);
 		select pglimit.set_limit_override('login', 'vip', 30)`)
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('login', 'a')")
+	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('bill', 'a')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.claim_permit('export', 'a')")
 	mustExec(t, db.Pool("pglimit_operator"), "select pglimit.purge()")
 	tables := mustStrings(t, db.Conn("pglimit_system"), `

@@ -152,7 +152,7 @@ func TestSideDoors(t *testing.T) {
 		} else if sqlState(err) != "42501" {
 			t.Errorf("the app may become %s: %v", role, err)
 		}
-		for _, sql := range []string{"select from pglimit.counters", "select pglimit.list_counters()", "select pglimit._look('', 'l', 's', 1, 1, 'allow', 1, 'off')"} {
+		for _, sql := range []string{"select from pglimit.counters", "select pglimit.list_counters()", "select pglimit._hit_special('l', 's', 1, '1 s', 1, null, null, '')"} {
 			if _, err := app.Exec(t.Context(), sql); sqlState(err) != "42501" {
 				t.Errorf("as %s: %s: %v", role, sql, err)
 			}

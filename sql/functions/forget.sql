@@ -23,12 +23,10 @@ as $$
 declare
     v_tenant text := coalesce(forget.tenant, current_setting('pglimit.tenant', true), '');
     v_key text := v_tenant || e'\x1f' || forget.limit_name || e'\x1f' || forget.subject;
-    v_turn bigint;
-    v_used bigint;
-    v_shadow_refused bigint;
-    v_stamped boolean;
-    v_reset timestamptz;
+    v_row pglimit.counter_state;
     v_now timestamptz;
+    v_durable boolean;
+    v_forgotten boolean := false;
 begin
     if current_setting('transaction_isolation') <> 'read committed'
         or current_setting('transaction_read_only') <> 'off'
@@ -37,46 +35,64 @@ begin
         perform pglimit._check_transaction('forget');
     end if;
     perform pglimit._check_names('limit', forget.limit_name, 'subject', forget.subject, v_tenant);
-    for v_attempt in 1..1000 loop
-        select c.turn
-        into v_turn
-        from pglimit.counters c
-        where c.key = v_key
-        order by c.turn desc
-        limit 1;
-        if not found then
-            return false;
-        end if;
-        select
-            c.used, c.shadow_refused, c.reset_at is null,
-            coalesce(c.reset_at, c.special_reset_at)
-        into v_used, v_shadow_refused, v_stamped, v_reset
-        from pglimit.counters c
-        where c.key = v_key and c.turn = v_turn
-        for update;
-        continue when not found;
-        v_now := clock_timestamp();
-        if v_reset <= v_now or (v_used = 0 and v_shadow_refused = 0) then
-            return false;
-        end if;
-        update pglimit.counters c
-        set turn = case
-                when c.changes < 64 then c.turn
-                else greatest(c.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint)
-            end,
-            changes = case when c.changes < 64 then c.changes + 1 else 0 end,
-            used = 0,
-            shadow_refused = 0,
-            reset_at = case when not v_stamped then v_now end,
-            special_reset_at = case when v_stamped then v_now end
-        where c.key = v_key and c.turn = v_turn;
-        return true;
+    -- where it is counted now, and where it was before its limit became durable, or no more
+    foreach v_durable in array array[false, true] loop
+        for v_attempt in 1..1000 loop
+            if v_durable then
+                select c.* into v_row
+                from pglimit.durable_counters c
+                where c.key = v_key
+                order by c.turn desc
+                limit 1;
+                exit when not found;
+                select c.* into v_row
+                from pglimit.durable_counters c
+                where c.key = v_key and c.turn = v_row.turn
+                for update;
+            else
+                select c.* into v_row
+                from pglimit.counters c
+                where c.key = v_key
+                order by c.turn desc
+                limit 1;
+                exit when not found;
+                select c.* into v_row
+                from pglimit.counters c
+                where c.key = v_key and c.turn = v_row.turn
+                for update;
+            end if;
+            if not found then
+                if v_attempt < 1000 then
+                    continue;
+                end if;
+                raise exception using
+                    errcode = '55P03',
+                    message = format('forget on limit %s lost every race',
+                        quote_literal(forget.limit_name)),
+                    detail = 'Other sessions changed the count between each look and its update, '
+                        || '1,000 times.',
+                    hint = 'Try again.';
+            end if;
+            v_now := clock_timestamp();
+            exit when coalesce(v_row.reset_at, v_row.special_reset_at) <= v_now
+                or (
+                    v_row.algorithm is null
+                    and v_row.used = 0
+                    and v_row.shadow_refused = 0
+                );
+            v_row.used := 0;
+            v_row.shadow_refused := 0;
+            if v_row.reset_at is null then
+                v_row.special_reset_at := v_now;
+            else
+                v_row.reset_at := v_now;
+            end if;
+            perform pglimit._keep_count(v_key, v_row, v_now, v_durable);
+            v_forgotten := true;
+            exit;
+        end loop;
     end loop;
-    raise exception using
-        errcode = '55P03',
-        message = format('forget on limit %s lost every race', quote_literal(forget.limit_name)),
-        detail = 'Other sessions changed the count between each look and its update, 1,000 times.',
-        hint = 'Try again.';
+    return v_forgotten;
 end
 $$;
 

@@ -12,7 +12,8 @@
 -- updated the row meanwhile it finds nothing, for on recent minor releases a row is looked for at
 -- its ctid alone; then, and when the window has ended during the wait, the loop below decides.
 -- Does not wait for purge: a count whose window has ended is nothing.
--- What is not plain goes to _hit_special: a limit in another mode; a subject with an override, as
+-- What is not plain goes to _hit_special: a limit with another algorithm, in another mode, or
+-- durable; a subject with an override, as
 -- its counter is stamped with a reset_at of null and so falls through both straight ways; and, once
 -- any limit has had another mode, a refusal of a call with its own limit.
 create or replace function pglimit.hit(
@@ -92,6 +93,12 @@ begin
             perform pglimit._check_hit(
                 hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
                 hit.algorithm, hit.burst, hit.tenant);
+            if coalesce(hit.algorithm, 'fixed_window') <> 'fixed_window' or hit.burst is not null
+            then
+                return pglimit._hit_special(
+                    hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
+                    hit.algorithm, hit.burst, hit.tenant);
+            end if;
         end if;
     end if;
 
@@ -125,8 +132,11 @@ begin
         end if;
         if not v_plain then
             return pglimit._hit_special(
-                hit.limit_name, hit.subject, v_max, v_per, hit.cost,
+                hit.limit_name, hit.subject, v_max, v_per, hit.cost, null, null,
                 split_part(v_key, e'\x1f', 1));
+        end if;
+        if v_per is not null then
+            perform pglimit._fixed_interval('per', v_per);
         end if;
     elsif (hit.per > '0 s' and hit.per < '30 days') is not true then
         perform pglimit._fixed_interval('per', hit.per);
@@ -150,7 +160,7 @@ begin
         if found then
             return row(
                 true, 'allowed', hit.max_hits, v_left, null, v_reset,
-                v_on_outage, v_version)::pglimit.hit_row;
+                v_on_outage, v_version, hit.cost)::pglimit.hit_row;
         end if;
     elsif hit.cost <= hit.max_hits then
         v_now := clock_timestamp();
@@ -159,10 +169,10 @@ begin
             if v_plain or pg_sequence_last_value('pglimit.special_limits') is null then
                 return row(
                     false, 'limit', hit.max_hits, greatest(v_left, 0), v_reset - v_now, v_reset,
-                    v_on_outage, v_version)::pglimit.hit_row;
+                    v_on_outage, v_version, 0)::pglimit.hit_row;
             end if;
             return pglimit._hit_special(
-                hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
+                hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost, null, null,
                 split_part(v_key, e'\x1f', 1));
         end if;
     elsif hit.max_hits < 0 then
@@ -200,12 +210,13 @@ begin
                 and o.limit_name = hit.limit_name
                 and o.subject = hit.subject;
             exit when found;
+            -- a mode, or a table of its own
+            exit when v_plain is null
+                and pg_sequence_last_value('pglimit.special_limits') is not null;
             if hit.cost > hit.max_hits then
-                exit when v_plain is null
-                    and pg_sequence_last_value('pglimit.special_limits') is not null;
                 return row(
                     false, 'never', hit.max_hits, hit.max_hits, null, null,
-                    v_on_outage, v_version)::pglimit.hit_row;
+                    v_on_outage, v_version, 0)::pglimit.hit_row;
             end if;
             hit.per := pglimit._fixed_interval('per', hit.per);
             insert into pglimit.counters (key, turn, changes, used, window_start, reset_at)
@@ -214,7 +225,7 @@ begin
                 v_now, v_now + hit.per);
             return row(
                 true, 'allowed', hit.max_hits, hit.max_hits - hit.cost, null, v_now + hit.per,
-                v_on_outage, v_version)::pglimit.hit_row;
+                v_on_outage, v_version, hit.cost)::pglimit.hit_row;
         end if;
 
         exit when v_reset is null;
@@ -233,7 +244,7 @@ begin
                 case when hit.cost <= hit.max_hits then v_reset - v_now end,
                 v_reset,
                 v_on_outage,
-                v_version)::pglimit.hit_row;
+                v_version, 0)::pglimit.hit_row;
         end if;
 
         -- take the row's lock, then decide by what it holds and by a fresh clock
@@ -264,7 +275,7 @@ begin
         where c.key = v_key and c.turn = v_turn;
         return row(
             true, 'allowed', hit.max_hits, hit.max_hits - v_used - hit.cost, null, v_reset,
-            v_on_outage, v_version)::pglimit.hit_row;
+            v_on_outage, v_version, hit.cost)::pglimit.hit_row;
     end loop;
 
     -- not plain, or every race was lost: then it has its own bound, and says so
@@ -272,7 +283,7 @@ begin
         hit.limit_name, hit.subject,
         case when v_plain then v_max else hit.max_hits end,
         case when v_plain then v_per else hit.per end,
-        hit.cost, split_part(v_key, e'\x1f', 1));
+        hit.cost, null, null, split_part(v_key, e'\x1f', 1));
 end
 $$;
 

@@ -18,6 +18,7 @@ set search_path = pg_catalog, pg_temp
 set row_security = on
 set lock_timeout = '1s'
 set enable_seqscan = off
+set enable_sort = off
 set jit = off
 as $$
 #variable_conflict use_column
@@ -29,12 +30,20 @@ begin
         x.tenant,
         x.limit_name,
         x.subject,
-        x.used,
+        case
+            -- of a bucket: what it lacks
+            when x.algorithm = 'token_bucket' then greatest(ceil(
+                extract(epoch from x.reset_at - clock_timestamp()) * x.previous
+                / extract(epoch from x.reset_at - x.window_start)), 0)::bigint
+            else x.used
+        end,
         x.window_start,
         x.reset_at,
         case when x.reset_at > clock_timestamp() then 'open' else 'closed' end,
         x.key,
-        x.shadow_refused
+        x.shadow_refused,
+        x.algorithm,
+        x.durable
     from (
         select
             split_part(c.key, e'\x1f', 1) as tenant,
@@ -44,11 +53,18 @@ begin
                 length(split_part(c.key, e'\x1f', 1))
                     + length(split_part(c.key, e'\x1f', 2)) + 3) as subject,
             c.used,
+            c.previous,
             c.window_start,
             coalesce(c.reset_at, c.special_reset_at) as reset_at,
             c.shadow_refused,
+            coalesce(c.algorithm, 'fixed_window') as algorithm,
+            c.durable,
             c.key
-        from pglimit.counters c
+        from (
+            select t.*, false as durable from pglimit.counters t
+            union all
+            select t.*, true from pglimit.durable_counters t
+        ) c
         where c.key > coalesce(after, '')
             and (
                 include_closed

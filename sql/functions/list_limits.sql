@@ -32,7 +32,8 @@ begin
         case
             when l.mode = 'shadow' and not pg_is_in_recovery()
             then pglimit._shadow_refused(l.tenant, l.limit_name)
-        end
+        end,
+        l.time_zone
     from pglimit.limits l
     where (
             after is null

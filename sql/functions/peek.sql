@@ -26,29 +26,14 @@ as $$
 #variable_conflict use_column
 declare
     v_tenant text := coalesce(peek.tenant, current_setting('pglimit.tenant', true), '');
-    v_max bigint;
-    v_on_outage text;
-    v_version bigint;
-    v_mode text;
 begin
     perform pglimit._check_standby('peek');
     perform pglimit._check_hit(
         peek.limit_name, peek.subject, peek.max_hits, peek.per, peek.cost,
         peek.algorithm, peek.burst, v_tenant);
-    if peek.max_hits is null or peek.per is null then
-        select l.max_hits, l.on_outage, l.limit_version, l.mode
-        into v_max, v_on_outage, v_version, v_mode
-        from pglimit.limits l
-        where l.tenant in (v_tenant, '') and l.limit_name = peek.limit_name
-        order by l.tenant desc
-        limit 1;
-        if not found then
-            perform pglimit._unknown_limit(peek.limit_name, peek.max_hits);
-        end if;
-    end if;
-    return pglimit._look(
-        v_tenant, peek.limit_name, peek.subject, coalesce(peek.max_hits, v_max),
-        greatest(peek.cost, 1), v_on_outage, v_version, v_mode);
+    return pglimit._hit_special(
+        peek.limit_name, peek.subject, peek.max_hits, peek.per, greatest(peek.cost, 1),
+        peek.algorithm, peek.burst, v_tenant, look_only => true);
 end
 $$;
 

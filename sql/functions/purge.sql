@@ -35,8 +35,10 @@ declare
     v_blocks bigint;
     v_next_permits bigint := 0;
     v_next_counters bigint := 0;
+    v_next_durable bigint := 0;
     v_permits bigint := 0;
     v_counters bigint := 0;
+    v_durable bigint := 0;
     v_removed bigint;
     v_pool text;
     v_kind integer;
@@ -144,9 +146,34 @@ begin
     end loop;
     v_next_counters := case when v_block < v_blocks then v_block else 0 end;
 
+    v_deadline := clock_timestamp() + interval '100 ms';
+    v_blocks := pg_relation_size('pglimit.durable_counters')
+        / current_setting('block_size')::bigint;
+    select g.durable_counters_block into v_block from pglimit.purge_progress g where g.singleton;
+    v_block := case when v_block < v_blocks then v_block else 0 end;
+    v_stop := least(v_block + 1000, v_blocks);
+    while v_block < v_stop and v_durable < purge.batch and clock_timestamp() < v_deadline loop
+        with locked as materialized (
+            select c.ctid as tid
+            from pglimit.durable_counters c
+            where c.ctid >= format('(%s,0)', v_block)::tid
+                and c.ctid < format('(%s,0)', v_block + 1)::tid
+                and coalesce(c.reset_at, c.special_reset_at) < v_cutoff
+            for update skip locked
+        )
+        delete from pglimit.durable_counters c
+        using locked l
+        where c.ctid = l.tid;
+        get diagnostics v_removed = row_count;
+        v_durable := v_durable + v_removed;
+        v_block := v_block + 1;
+    end loop;
+    v_next_durable := case when v_block < v_blocks then v_block else 0 end;
+
     update pglimit.purge_progress g
     set permits_block = v_next_permits,
         counters_block = v_next_counters,
+        durable_counters_block = v_next_durable,
         last_purge_at = clock_timestamp()
     where g.singleton;
     if exists (select from pglimit.sentinel s where s.singleton) then
@@ -168,7 +195,8 @@ begin
         perform pglimit._begin_epoch(null);
     end if;
     return row(
-        v_permits, v_counters, v_next_permits > 0 or v_next_counters > 0)::pglimit.purge_row;
+        v_permits, v_counters + v_durable,
+        v_next_permits > 0 or v_next_counters > 0 or v_next_durable > 0)::pglimit.purge_row;
 end
 $$;
 

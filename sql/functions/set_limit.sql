@@ -12,7 +12,8 @@ create or replace function pglimit.set_limit(
     durable boolean default false,
     mode text default 'enforce',
     on_outage text default 'allow',
-    tenant text default null
+    tenant text default null,
+    time_zone text default null
 )
 returns bigint
 language plpgsql
@@ -46,16 +47,35 @@ begin
             detail = 'A limit is a number of hits per interval.',
             hint = 'Pass max_hits => 10; 0 refuses everything.';
     end if;
-    if set_limit.durable is distinct from false then
+    if set_limit.durable is null then
         raise exception using
             errcode = 'PGL01',
-            message = 'durable limits are not served by this version',
-            detail = 'This version of pglimit counts in unlogged tables, which a crash empties.',
-            hint = 'Leave durable out.';
+            message = 'durable is null',
+            detail = 'The counts of a durable limit survive a crash of the server, and cost more.',
+            hint = 'Pass durable => true or durable => false, or leave it out.';
+    end if;
+    if set_limit.time_zone is not null
+        and (
+            set_limit.algorithm <> 'calendar'
+            or not exists (select from pg_timezone_names z where z.name = set_limit.time_zone)
+        )
+    then
+        raise exception using
+            errcode = 'PGL01',
+            message = case
+                when set_limit.algorithm <> 'calendar'
+                    then format('time_zone with algorithm %s', set_limit.algorithm)
+                else format('time zone %s is unknown', quote_literal(set_limit.time_zone))
+            end,
+            detail = 'It says when a calendar window begins, by the name of a place.',
+            hint = 'Pass one of: select name from pg_timezone_names; such as ''Europe/Berlin''.';
     end if;
     perform pglimit._check_rule(set_limit.mode, set_limit.on_outage);
-    v_per := pglimit._fixed_interval('per', set_limit.per);
-    if set_limit.mode <> 'enforce' then
+    v_per := set_limit.per;
+    if set_limit.algorithm <> 'calendar' then
+        v_per := pglimit._fixed_interval('per', v_per);
+    end if;
+    if set_limit.mode <> 'enforce' or set_limit.durable then
         perform setval('pglimit.special_limits', 1);
     end if;
     for v_attempt in 1..100 loop
@@ -73,6 +93,7 @@ begin
                 durable = set_limit.durable,
                 mode = set_limit.mode,
                 on_outage = set_limit.on_outage,
+                time_zone = set_limit.time_zone,
                 limit_version = nextval('pglimit.limit_versions'),
                 updated_at = clock_timestamp(),
                 updated_by = session_user
@@ -81,11 +102,12 @@ begin
         else
             insert into pglimit.limits as l (
                 tenant, limit_name, max_hits, per, algorithm, burst, durable, mode, on_outage,
-                limit_version, updated_at, updated_by)
+                time_zone, limit_version, updated_at, updated_by)
             values (
                 v_tenant, set_limit.limit_name, set_limit.max_hits, v_per, set_limit.algorithm,
                 set_limit.burst, set_limit.durable, set_limit.mode, set_limit.on_outage,
-                nextval('pglimit.limit_versions'), clock_timestamp(), session_user)
+                set_limit.time_zone, nextval('pglimit.limit_versions'), clock_timestamp(),
+                session_user)
             on conflict on constraint limits_pkey do nothing
             returning l.limit_version, to_jsonb(l) into v_version, v_after;
         end if;
@@ -101,9 +123,9 @@ end
 $$;
 
 comment on function pglimit.set_limit(
-    text, bigint, interval, text, bigint, boolean, text, text, text) is
+    text, bigint, interval, text, bigint, boolean, text, text, text, text) is
     'Creates or replaces the limit of this name. Returns its new limit_version. '
     'PGL01 invalid argument, PGL03 read-only or standby.';
 
 revoke all on function pglimit.set_limit(
-    text, bigint, interval, text, bigint, boolean, text, text, text) from public;
+    text, bigint, interval, text, bigint, boolean, text, text, text, text) from public;

@@ -115,6 +115,7 @@ begin
                     c.turn + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
             end,
             changes = case when c.changes < 64 then c.changes + 1 else 0 end,
+            overridden = true,
             reset_at = null,
             special_reset_at = coalesce(c.reset_at, c.special_reset_at)
         where c.key = v_key and c.turn = v_turn;

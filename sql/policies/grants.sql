@@ -77,7 +77,7 @@ grant execute on function
         text, text, bigint, bigint, timestamptz, timestamptz, text),
     pglimit.set_grace(interval),
     pglimit.set_installation_cap(bigint),
-    pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text),
+    pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text, text),
     pglimit.set_limit_override(text, text, bigint, timestamptz, timestamptz, text),
     pglimit.set_purge_after(interval)
 to pglimit_operator;

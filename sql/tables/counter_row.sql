@@ -8,7 +8,9 @@ create type pglimit.counter_row as (
     reset_at timestamptz,
     state text,
     cursor text,
-    shadow_refused bigint
+    shadow_refused bigint,
+    algorithm text,
+    durable boolean
 );
 
 comment on type pglimit.counter_row is

@@ -5,12 +5,19 @@
 -- is one column, tenant, limit name and subject joined by the unit separator (0x1f): one
 -- comparison per step of the index descent instead of three. Neither tenant nor limit name can
 -- hold that character, so no two keys meet, and the order is still tenant, limit, subject.
--- A row is stamped when its subject may be treated in a way of its own (an override that is not
--- over): reset_at is null, and special_reset_at is what it would be. The straight ways of hit
--- compare reset_at with the clock and so miss it; only the special way pays for the look. Of a key
--- with such an override the newest row is always stamped, or there is none: whoever sets the
--- override holds the key's creation lock and then stamps the row, and who makes a row holds that
--- lock too.
+-- A row is stamped when it is not for hit's straight way: its subject may have an override that is
+-- not over, or it counts by another algorithm than windows. Then reset_at is null, and
+-- special_reset_at is what it would be. The straight way compares reset_at with the clock and so
+-- misses it; only the special way pays for the look. Of a key with an override the newest row is
+-- always stamped, or there is none: whoever sets the override holds the key's creation lock and
+-- then stamps the row, and who makes a row holds that lock too.
+-- Whatever the algorithm, what a row counts is nothing once its reset_at has passed:
+--   * fixed_window, calendar: hits of the window that ends then, in used;
+--   * sliding_window: used in the window that began at window_start, previous in the one before;
+--     reset_at is the last allowed hit plus the window's length;
+--   * token_bucket: reset_at is the instant at which the bucket is full again (GCRA's theoretical
+--     arrival time), used what that was rounded up by, in parts of max_hits, which is previous;
+--     window_start is reset_at less per.
 create unlogged table pglimit.counters (
     key text collate "C" not null,
     turn bigint not null,
@@ -20,6 +27,9 @@ create unlogged table pglimit.counters (
     reset_at timestamptz,
     special_reset_at timestamptz,
     shadow_refused bigint not null default 0,
+    overridden boolean not null default false,
+    algorithm text,
+    previous bigint,
     constraint counters_pkey primary key (key, turn)
 ) with (
     fillfactor = 50,
@@ -40,5 +50,11 @@ comment on column pglimit.counters.reset_at is
     'end of the window; a count whose window has ended is nothing. Null in a stamped row';
 comment on column pglimit.counters.special_reset_at is
     'end of the window of a stamped row, whose subject may have a limit of its own';
+comment on column pglimit.counters.overridden is
+    'whether the subject may have an override';
+comment on column pglimit.counters.algorithm is
+    'sliding_window or token_bucket; null for windows, fixed or of the calendar';
+comment on column pglimit.counters.previous is
+    'hits of the window before, or of what used is a part';
 comment on column pglimit.counters.shadow_refused is
     'hits of this window that were allowed in mode shadow only';

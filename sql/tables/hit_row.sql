@@ -7,7 +7,8 @@ create type pglimit.hit_row as (
     retry_after interval,
     reset_at timestamptz,
     on_outage text,
-    limit_version bigint
+    limit_version bigint,
+    charged bigint
 );
 
 comment on type pglimit.hit_row is

@@ -13,7 +13,8 @@ create type pglimit.limit_row as (
     updated_at timestamptz,
     updated_by text,
     cursor text,
-    shadow_refused bigint
+    shadow_refused bigint,
+    time_zone text
 );
 
 comment on type pglimit.limit_row is

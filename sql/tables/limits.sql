@@ -12,19 +12,30 @@ create table pglimit.limits (
     limit_version bigint not null,
     updated_at timestamptz not null,
     updated_by text not null,
+    time_zone text,
     plain boolean generated always as (
         mode = 'enforce' and algorithm = 'fixed_window' and not durable
     ) stored,
     constraint limits_pkey primary key (tenant, limit_name),
     constraint limits_max_hits_check check (max_hits >= 0),
     constraint limits_per_check check (per > '0 s'),
+    constraint limits_algorithm_check check (
+        algorithm in ('fixed_window', 'sliding_window', 'token_bucket', 'calendar')),
+    constraint limits_burst_check check (
+        burst is null or (burst > 0 and algorithm = 'token_bucket')),
+    constraint limits_mode_check check (mode in ('enforce', 'shadow', 'off')),
     constraint limits_on_outage_check check (on_outage in ('allow', 'refuse'))
 );
 
 comment on table pglimit.limits is
     'limits by name, read by hit and peek when the caller gives no limit';
 comment on column pglimit.limits.per is
-    'length of a window in fixed seconds (a day is 24 h), normalised when set';
+    'length of a window in fixed seconds (a day is 24 h), normalised when set; for algorithm '
+    'calendar one hour, day, week, month or year';
+comment on column pglimit.limits.burst is
+    'what the bucket of a token_bucket holds; null for max_hits';
+comment on column pglimit.limits.time_zone is
+    'in which a calendar window begins; null for UTC and other algorithms';
 comment on column pglimit.limits.plain is
     'whether hit''s straight way serves it: one column to read there, and one if';
 comment on column pglimit.limits.limit_version is

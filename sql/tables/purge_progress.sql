@@ -3,6 +3,7 @@ create unlogged table pglimit.purge_progress (
     singleton boolean not null default true,
     permits_block bigint not null default 0,
     counters_block bigint not null default 0,
+    durable_counters_block bigint not null default 0,
     last_purge_at timestamptz not null,
     constraint purge_progress_pkey primary key (singleton),
     constraint purge_progress_singleton_check check (singleton)

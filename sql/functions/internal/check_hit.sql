@@ -33,23 +33,30 @@ begin
             detail = 'A limit is zero (closed) or more.',
             hint = 'Pass max_hits => 0 to refuse everything.';
     end if;
+    if algorithm not in ('fixed_window', 'sliding_window', 'token_bucket', 'calendar') then
+        raise exception using
+            errcode = 'PGL01',
+            message = format('algorithm %s is unknown', quote_literal(left(algorithm, 100))),
+            detail = 'A limit counts in a fixed_window, a sliding_window, a token_bucket or a '
+                || 'window of the calendar.',
+            hint = 'Leave algorithm out for fixed_window.';
+    end if;
     if per is not null then
-        perform pglimit._fixed_interval('per', per);
+        if algorithm = 'calendar' then
+            perform pglimit._calendar_unit(per);
+        elsif algorithm is not null or max_hits is not null then
+            perform pglimit._fixed_interval('per', per);
+        end if;
     end if;
-    if algorithm <> 'fixed_window' then
+    if burst is not null and (algorithm is distinct from 'token_bucket' or burst < 1) then
         raise exception using
             errcode = 'PGL01',
-            message = format('algorithm %s is not served by this version',
-                quote_literal(algorithm)),
-            detail = 'This version of pglimit counts in fixed windows.',
-            hint = 'Leave algorithm out, or pass algorithm => ''fixed_window''.';
-    end if;
-    if burst is not null then
-        raise exception using
-            errcode = 'PGL01',
-            message = 'burst is not served by this version',
-            detail = 'A fixed window has no burst of its own: it lets max_hits by at any pace.',
-            hint = 'Leave burst out.';
+            message = case
+                when burst < 1 then format('burst of %s is out of range', burst)
+                else format('burst with algorithm %s', coalesce(algorithm, 'fixed_window'))
+            end,
+            detail = 'It is how much a token_bucket holds when it is full: 1 or more.',
+            hint = 'Leave burst out, or pass algorithm => ''token_bucket''.';
     end if;
 end
 $$;

@@ -1,24 +1,37 @@
--- Records a hit and decides it where hit's straight way does not serve: the limit is not plain (a
--- mode other than enforce), the subject may have an override, or a refusal has to look for a mode
--- first. What is not plain is decided here and nowhere else, but for _look, which must answer the
--- same. The arguments are the caller's own: null where the limit's row is to give them, and that is
--- looked up here again.
+-- Decides a hit where hit's straight way does not serve: the limit is not plain (another algorithm
+-- than fixed_window, another mode than enforce, durable), the subject may have an override, or a
+-- refusal has to look for a mode first; and all looks: peek, a cost of 0. The arguments are the
+-- caller's own: null where the limit's row is to give them, and that is looked up here.
 -- An override beats the row and the arguments, a mode beats the decision. For a call that brings
--- its own limit the mode is looked up where it would be refused, as in hit: so `off` records what
--- is within the limit that was given.
--- Writes: counters (one row). Locks: that row; for a key without a row, first its creation lock. A
--- refusal writes and locks nothing.
+-- its own limit the mode counts where it would be refused, as in hit: so `off` records what is
+-- within the limit that was given.
+--   * look_only: writes nothing, and says what would be;
+--   * at: the instant to decide by, for simulation; null for the clock;
+--   * at_least: takes what is left, when that is less than cost but so much;
+--   * forced: counts the cost, which may be negative, whatever is left, unless more than max_debt
+--     would be missing then; remaining may be below 0. What is given back is of what is open now.
+-- Writes: counters or durable_counters (one row). Locks: that row; for a key without a row, first
+-- its creation lock. A refusal writes and locks nothing.
 -- Safe under concurrency because it decides twice: by a plain read, and, where that ends in a
 -- change, again by the row under its lock, with a fresh clock and a fresh look at the override. Who
 -- sets an override stamps the row under the same lock, so a row that is unstamped under it has no
 -- override that could hold, and a stamp is taken off only when none is left.
+-- Sources: sliding_window weighs the window before by how much of it is still within one length of
+-- now; token_bucket is the generic cell rate algorithm (ITU-T I.371) in virtual scheduling.
 create or replace function pglimit._hit_special(
     limit_name text,
     subject text,
     max_hits bigint,
     per interval,
     cost bigint,
-    tenant text
+    algorithm text,
+    burst bigint,
+    tenant text,
+    look_only boolean default false,
+    at timestamptz default null,
+    at_least bigint default null,
+    forced boolean default false,
+    max_debt bigint default null
 )
 returns pglimit.hit_row
 language plpgsql
@@ -31,170 +44,274 @@ as $$
 declare
     v_key text := format(
         e'%s\x1f%s\x1f%s', _hit_special.tenant, _hit_special.limit_name, _hit_special.subject);
+    v_rule pglimit.limits;
     v_max bigint := _hit_special.max_hits;
     v_per interval := _hit_special.per;
-    v_mode text;
-    v_on_outage text;
-    v_version bigint;
+    v_algorithm text := _hit_special.algorithm;
+    v_burst bigint := _hit_special.burst;
+    v_unit text;
+    v_us numeric;
     v_phase text := 'look';
-    v_turn bigint;
-    v_used bigint;
-    v_shadow_refused bigint;
-    v_start timestamptz;
+    v_row pglimit.counter_state;
     v_reset timestamptz;
-    v_stamped boolean;
-    v_open boolean;
     v_now timestamptz;
+    v_open boolean;
+    v_cost bigint;
     v_quota bigint;
-    v_quota_version bigint;
-    v_override bigint;
-    v_override_version bigint;
-    v_valid boolean;
+    v_version bigint;
+    v_override pglimit.limit_overrides;
+    v_left numeric;
+    v_after numeric;
     v_refused boolean;
     v_retry interval;
+    v_weight numeric;
+    v_elapsed numeric;
+    v_level numeric;
+    v_rate bigint;
+    v_given boolean := _hit_special.max_hits is not null and _hit_special.per is not null;
+    v_on_outage text;
 begin
-    if v_max is null or v_per is null then
-        select
-            coalesce(v_max, l.max_hits), coalesce(v_per, l.per), l.mode, l.on_outage,
-            l.limit_version
-        into v_max, v_per, v_mode, v_on_outage, v_version
-        from pglimit.limits l
-        where l.tenant in (_hit_special.tenant, '') and l.limit_name = _hit_special.limit_name
-        order by l.tenant desc
-        limit 1;
-        if not found then
-            perform pglimit._unknown_limit(
-                _hit_special.limit_name, _hit_special.max_hits);
+    select l.* into v_rule
+    from pglimit.limits l
+    where l.tenant in (_hit_special.tenant, '') and l.limit_name = _hit_special.limit_name
+    order by l.tenant desc
+    limit 1;
+    if not v_given then
+        v_on_outage := v_rule.on_outage;
+        if v_rule.limit_name is null then
+            perform pglimit._check_hit(
+                _hit_special.limit_name, _hit_special.subject, v_max, v_per, _hit_special.cost,
+                v_algorithm, v_burst, _hit_special.tenant);
+            perform pglimit._unknown_limit(_hit_special.limit_name, v_max);
         end if;
+        v_algorithm := coalesce(v_algorithm, v_rule.algorithm);
+        if v_algorithm = v_rule.algorithm then
+            v_burst := coalesce(v_burst, v_rule.burst);
+        end if;
+        v_max := coalesce(v_max, v_rule.max_hits);
+        v_per := coalesce(v_per, v_rule.per);
+    else
+        -- who brings a limit brings all of it; its row says whether it is durable, and when a day
+        -- begins
+        v_algorithm := coalesce(v_algorithm, 'fixed_window');
+    end if;
+    if v_algorithm = 'calendar' then
+        v_unit := pglimit._calendar_unit(v_per);
+    else
+        v_per := pglimit._fixed_interval('per', v_per);
+        v_us := extract(epoch from v_per) * 1000000;
     end if;
 
     for v_attempt in 1..1000 loop
-        if v_phase = 'lock' then
-            select
-                c.used, c.shadow_refused, c.window_start,
-                coalesce(c.reset_at, c.special_reset_at), c.reset_at is null
-            into v_used, v_shadow_refused, v_start, v_reset, v_stamped
-            from pglimit.counters c
-            where c.key = v_key and c.turn = v_turn
-            for update;
-            if not found then
-                v_phase := 'look';
-                continue;
+        if v_rule.durable then
+            if v_phase = 'lock' then
+                select c.* into v_row
+                from pglimit.durable_counters c
+                where c.key = v_key and c.turn = v_row.turn
+                for update;
+            else
+                select c.* into v_row
+                from pglimit.durable_counters c
+                where c.key = v_key
+                order by c.turn desc
+                limit 1;
             end if;
         else
-            select
-                c.turn, c.used, c.shadow_refused, c.window_start,
-                coalesce(c.reset_at, c.special_reset_at), c.reset_at is null
-            into v_turn, v_used, v_shadow_refused, v_start, v_reset, v_stamped
-            from pglimit.counters c
-            where c.key = v_key
-            order by c.turn desc
-            limit 1;
+            if v_phase = 'lock' then
+                select c.* into v_row
+                from pglimit.counters c
+                where c.key = v_key and c.turn = v_row.turn
+                for update;
+            else
+                select c.* into v_row
+                from pglimit.counters c
+                where c.key = v_key
+                order by c.turn desc
+                limit 1;
+            end if;
         end if;
-        v_now := clock_timestamp();
+        if v_phase = 'lock' and not found then
+            v_phase := 'look';
+            continue;
+        end if;
+        v_now := coalesce(_hit_special.at, clock_timestamp());
+        v_reset := coalesce(v_row.reset_at, v_row.special_reset_at);
 
-        -- the quota, and whether the row is to be stamped
+        -- the quota, and whether the row is to be stamped for an override
         v_quota := v_max;
-        v_quota_version := v_version;
-        if v_turn is null or v_stamped then
-            select o.max_hits, o.limit_version, coalesce(o.valid_from <= v_now, true)
-            into v_override, v_override_version, v_valid
+        v_version := case when not v_given then v_rule.limit_version end;
+        if v_row.turn is null or v_row.overridden or v_rule.durable then
+            select o.* into v_override
             from pglimit.limit_overrides o
             where o.tenant = _hit_special.tenant
                 and o.limit_name = _hit_special.limit_name
                 and o.subject = _hit_special.subject
                 and coalesce(o.valid_until > v_now, true);
-            v_stamped := found;
-            if v_valid then
-                v_quota := v_override;
-                v_quota_version := v_override_version;
+            v_row.overridden := found;
+            if found and coalesce(v_override.valid_from <= v_now, true) then
+                v_quota := v_override.max_hits;
+                v_version := v_override.limit_version;
             end if;
         end if;
-
         v_open := coalesce(v_reset > v_now, false);
         if not v_open then
-            v_used := 0;
-            v_shadow_refused := 0;
-            v_start := v_now;
-            v_reset := v_now + pglimit._fixed_interval('per', v_per);
+            v_row.used := 0;
+            v_row.previous := null;
+            v_row.shadow_refused := 0;
+            v_row.window_start := v_now;
+            v_row.algorithm := null;
+        elsif v_row.algorithm is distinct from
+            nullif(nullif(v_algorithm, 'fixed_window'), 'calendar')
+        then
+            -- counted in another way until now: what is used stays used
+            select k.used, k.previous, k.window_start, k.reset_at
+            into v_row.used, v_row.previous, v_row.window_start, v_reset
+            from pglimit._count_as(v_algorithm, v_row, v_reset, v_quota, v_per, v_now) k;
         end if;
-        v_refused := _hit_special.cost > v_quota - v_used;
-        if v_refused and v_mode is null then
-            select l.mode
-            into v_mode
-            from pglimit.limits l
-            where l.tenant in (_hit_special.tenant, '')
-                and l.limit_name = _hit_special.limit_name
-            order by l.tenant desc
-            limit 1;
+
+        -- v_left is what is there to be used, v_after what is then left of it
+        v_cost := _hit_special.cost;
+        case v_algorithm
+            when 'sliding_window' then
+                v_elapsed := extract(epoch from v_now - v_row.window_start) * 1000000;
+                if v_elapsed >= 2 * v_us then
+                    v_row.used := 0;
+                    v_row.previous := 0;
+                    v_row.window_start := v_now;
+                    v_elapsed := 0;
+                elsif v_elapsed >= v_us then
+                    v_row.previous := v_row.used;
+                    v_row.used := 0;
+                    v_row.window_start := v_row.window_start + v_per;
+                    v_elapsed := v_elapsed - v_us;
+                end if;
+                v_row.previous := coalesce(v_row.previous, 0);
+                v_weight := v_row.previous * (v_us - v_elapsed);
+                v_left := v_quota - v_row.used - ceil(v_weight / v_us);
+            when 'token_bucket' then
+                v_rate := greatest(v_quota, 1);
+                v_quota := case when v_quota = 0 then 0 else coalesce(v_burst, v_quota) end;
+                if v_row.previous is distinct from v_rate then
+                    v_row.used := 0;
+                end if;
+                -- what is used, in microseconds times hits
+                v_level := case
+                    when v_open then
+                        extract(epoch from v_reset - v_now) * 1000000 * v_rate - v_row.used
+                    else 0
+                end;
+                v_left := v_quota - ceil(v_level / v_us);
+            else
+                v_left := v_quota - v_row.used;
+        end case;
+        if _hit_special.at_least <= v_left and v_left < v_cost then
+            v_cost := v_left;
         end if;
-        if v_mode = 'off' then
-            return row(
-                true, 'off', v_quota, v_quota, null, null,
-                v_on_outage, v_quota_version)::pglimit.hit_row;
-        end if;
-        v_retry := case
-            when v_refused and _hit_special.cost <= v_quota then v_reset - v_now
+        v_refused := case
+            when _hit_special.forced then coalesce(v_cost > v_left + _hit_special.max_debt, false)
+            else v_cost > v_left
         end;
-        if v_refused and v_mode is distinct from 'shadow' then
+        if v_rule.mode = 'off' and (v_refused or not v_given)
+            or v_cost < 0 and not v_open
+        then
             return row(
-                false,
-                case when _hit_special.cost > v_quota then 'never' else 'limit' end,
+                true, case when v_cost < 0 then 'allowed' else 'off' end, v_quota, v_quota, null,
+                null, v_on_outage, v_version, 0)::pglimit.hit_row;
+        end if;
+        v_retry := null;
+        if v_refused and v_cost <= v_quota then
+            v_retry := case v_algorithm
+                when 'sliding_window' then least(
+                    v_reset - v_now,
+                    pglimit._sliding_wait(
+                        v_row.previous, v_row.used, v_quota - v_cost, v_us, v_elapsed))
+                when 'token_bucket' then make_interval(secs => (
+                    ceil((v_level - (v_quota - v_cost) * v_us) / v_rate) / 1000000
+                )::double precision)
+                else v_reset - v_now
+            end;
+        end if;
+        if v_refused and v_rule.mode is distinct from 'shadow' or _hit_special.look_only then
+            return row(
+                not v_refused or coalesce(v_rule.mode = 'shadow', false),
+                case
+                    when not v_refused then 'allowed'
+                    when v_rule.mode = 'shadow' then 'shadow'
+                    when v_cost > v_quota then 'never'
+                    else 'limit'
+                end,
                 v_quota,
-                greatest(v_quota - v_used, 0),
+                greatest(v_left, 0),
                 v_retry,
                 case when v_open then v_reset end,
                 v_on_outage,
-                v_quota_version)::pglimit.hit_row;
+                v_version,
+                0)::pglimit.hit_row;
         end if;
 
         -- a change: of a new row under the creation lock, of one that is there under its own
-        if v_turn is null and v_phase <> 'create' then
+        if v_row.turn is null and v_phase <> 'create' then
             perform pglimit._check_hit(
-                _hit_special.limit_name, _hit_special.subject, v_quota, v_per,
-                _hit_special.cost, null, null, _hit_special.tenant);
+                _hit_special.limit_name, _hit_special.subject, v_max, v_per,
+                abs(_hit_special.cost), v_algorithm, v_burst, _hit_special.tenant);
             perform pglimit._lock_creation(0, v_key);
             v_phase := 'create';
             continue;
-        elsif v_turn is not null and v_phase <> 'lock' then
+        elsif v_row.turn is not null and v_phase <> 'lock' then
             v_phase := 'lock';
             continue;
         end if;
+        v_after := v_left;
         if v_refused then
-            v_shadow_refused := v_shadow_refused + 1;
+            v_row.shadow_refused := v_row.shadow_refused + 1;
+            v_cost := 0;
+        elsif v_algorithm = 'token_bucket' then
+            v_level := greatest(v_level + v_cost * v_us, 0);
+            v_after := v_quota - ceil(v_level / v_us);
+            v_elapsed := ceil(v_level / v_rate);
+            v_row.used := v_elapsed * v_rate - v_level;
+            v_row.previous := v_rate;
+            v_reset := v_now + make_interval(secs => (v_elapsed / 1000000)::double precision);
+            v_row.window_start := v_reset - v_per;
         else
-            v_used := v_used + _hit_special.cost;
+            -- what is given back is taken from the present window, and never more than was used
+            v_cost := greatest(v_cost, -v_row.used);
+            v_row.used := least(v_row.used::numeric + v_cost, 9223372036854775807);
+            v_after := v_left - v_cost;
+            if v_algorithm = 'sliding_window' then
+                v_reset := greatest(v_reset, v_now + v_per);
+            end if;
         end if;
-        if v_turn is null then
-            insert into pglimit.counters (
-                key, turn, changes, used, window_start, reset_at, special_reset_at, shadow_refused)
-            values (
-                v_key, (date_part('epoch', v_now) * 1000000)::bigint, 0, v_used, v_start,
-                case when not v_stamped then v_reset end, case when v_stamped then v_reset end,
-                v_shadow_refused);
-        else
-            update pglimit.counters c
-            set turn = case
-                    when c.changes < 64 then c.turn
-                    else greatest(c.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint)
-                end,
-                changes = case when c.changes < 64 then c.changes + 1 else 0 end,
-                used = v_used,
-                window_start = v_start,
-                reset_at = case when not v_stamped then v_reset end,
-                special_reset_at = case when v_stamped then v_reset end,
-                shadow_refused = v_shadow_refused
-            where c.key = v_key and c.turn = v_turn;
+        if not v_open and v_algorithm in ('fixed_window', 'calendar') then
+            if v_unit is not null then
+                v_row.window_start := date_trunc(v_unit, v_now, coalesce(v_rule.time_zone, 'UTC'));
+                v_reset := (
+                    v_row.window_start at time zone coalesce(v_rule.time_zone, 'UTC')
+                    + ('1 ' || v_unit)::interval) at time zone coalesce(v_rule.time_zone, 'UTC');
+            else
+                v_reset := v_now + v_per;
+            end if;
+        elsif v_algorithm = 'sliding_window' and not v_open then
+            v_reset := greatest(v_reset, v_now + v_per); -- refused, in mode shadow
+        elsif v_reset is null then
+            v_reset := v_now;
         end if;
+        v_row.algorithm := nullif(nullif(v_algorithm, 'fixed_window'), 'calendar');
+        v_row.reset_at := case
+            when not v_row.overridden and v_row.algorithm is null then v_reset
+        end;
+        v_row.special_reset_at := case when v_row.reset_at is null then v_reset end;
+        perform pglimit._keep_count(v_key, v_row, v_now, coalesce(v_rule.durable, false));
         return row(
             true,
             case when v_refused then 'shadow' else 'allowed' end,
             v_quota,
-            greatest(v_quota - v_used, 0),
+            case when _hit_special.forced then v_after else greatest(v_after, 0) end,
             v_retry,
             v_reset,
             v_on_outage,
-            v_quota_version)::pglimit.hit_row;
+            v_version,
+            v_cost)::pglimit.hit_row;
     end loop;
 
     raise exception using
@@ -205,8 +322,11 @@ begin
 end
 $$;
 
-comment on function pglimit._hit_special(text, text, bigint, interval, bigint, text) is
-    'internal: a hit of a limit that is not plain, or of a subject that may have an override';
+comment on function pglimit._hit_special(
+    text, text, bigint, interval, bigint, text, bigint, text, boolean, timestamptz, bigint,
+    boolean, bigint) is
+    'internal: a hit of a limit that is not plain or a subject with an override, or a look';
 
-revoke all on function pglimit._hit_special(text, text, bigint, interval, bigint, text)
-    from public;
+revoke all on function pglimit._hit_special(
+    text, text, bigint, interval, bigint, text, bigint, text, boolean, timestamptz, bigint,
+    boolean, bigint) from public;

@@ -1,0 +1,69 @@
+-- Writes the current row of a key: a new one where `counter` has no turn, which the caller may make
+-- as he holds the key's creation lock; else the one whose lock he holds. After 64 changes in place
+-- the row gets a higher turn. Writes: counters, or durable_counters.
+create or replace function pglimit._keep_count(
+    key text,
+    counter pglimit.counter_state,
+    present timestamptz,
+    durable boolean
+)
+returns void
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security invoker
+as $$
+#variable_conflict use_column
+declare
+    v_turn bigint := _keep_count.counter.turn;
+    v_new_turn bigint := (date_part('epoch', _keep_count.present) * 1000000)::bigint;
+begin
+    if durable then
+        -- what is answered is on disk, whatever the session says
+        perform set_config('synchronous_commit', 'on', true);
+    end if;
+    if v_turn is null then
+        _keep_count.counter.key := _keep_count.key;
+        _keep_count.counter.turn := v_new_turn;
+        _keep_count.counter.changes := 0;
+        if durable then
+            insert into pglimit.durable_counters select _keep_count.counter.*;
+        else
+            insert into pglimit.counters select _keep_count.counter.*;
+        end if;
+    elsif durable then
+        update pglimit.durable_counters c
+        set turn = case when c.changes < 64 then c.turn else greatest(c.turn + 1, v_new_turn) end,
+            changes = case when c.changes < 64 then c.changes + 1 else 0 end,
+            used = _keep_count.counter.used,
+            window_start = _keep_count.counter.window_start,
+            reset_at = _keep_count.counter.reset_at,
+            special_reset_at = _keep_count.counter.special_reset_at,
+            shadow_refused = _keep_count.counter.shadow_refused,
+            overridden = _keep_count.counter.overridden,
+            algorithm = _keep_count.counter.algorithm,
+            previous = _keep_count.counter.previous
+        where c.key = _keep_count.key and c.turn = v_turn;
+    else
+        update pglimit.counters c
+        set turn = case when c.changes < 64 then c.turn else greatest(c.turn + 1, v_new_turn) end,
+            changes = case when c.changes < 64 then c.changes + 1 else 0 end,
+            used = _keep_count.counter.used,
+            window_start = _keep_count.counter.window_start,
+            reset_at = _keep_count.counter.reset_at,
+            special_reset_at = _keep_count.counter.special_reset_at,
+            shadow_refused = _keep_count.counter.shadow_refused,
+            overridden = _keep_count.counter.overridden,
+            algorithm = _keep_count.counter.algorithm,
+            previous = _keep_count.counter.previous
+        where c.key = _keep_count.key and c.turn = v_turn;
+    end if;
+end
+$$;
+
+comment on function pglimit._keep_count(text, pglimit.counter_state, timestamptz, boolean) is
+    'internal: writes the current row of a key';
+
+revoke all on function pglimit._keep_count(text, pglimit.counter_state, timestamptz, boolean)
+from public;
