@@ -8,6 +8,8 @@
 {{ template "tables/special_limits.sql" . }}
 {{ template "tables/limits.sql" . }}
 {{ template "tables/limit_overrides.sql" . }}
+{{ template "tables/blocks.sql" . }}
+{{ template "tables/known_sign_ins.sql" . }}
 {{ template "tables/endpoints.sql" . }}
 {{ template "tables/endpoint_overrides.sql" . }}
 {{ template "tables/changes.sql" . }}
@@ -18,6 +20,7 @@
 {{ template "tables/permit_number.sql" . }}
 {{ template "tables/permits.sql" . }}
 {{ template "tables/creation_locks.sql" . }}
+{{ template "tables/replicas.sql" . }}
 {{ template "tables/sentinel.sql" . }}
 {{ template "tables/purge_progress.sql" . }}
 
@@ -34,6 +37,8 @@
 {{ template "tables/counter_state.sql" . }}
 {{ template "tables/limit_row.sql" . }}
 {{ template "tables/limit_override_row.sql" . }}
+{{ template "tables/block_row.sql" . }}
+{{ template "tables/sign_in_row.sql" . }}
 {{ template "tables/endpoint_row.sql" . }}
 {{ template "tables/endpoint_override_row.sql" . }}
 {{ template "tables/change_row.sql" . }}

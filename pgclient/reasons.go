@@ -31,6 +31,7 @@ type Reason string
 // Reasons of decisions.
 const (
 	ReasonAllowed      Reason = "allowed"      // hit: within the limit
+	ReasonBlocked      Reason = "blocked"      // hit: the subject is blocked or paused
 	ReasonEndpoint     Reason = "endpoint"     // claim: the endpoint's cap is in use
 	ReasonGranted      Reason = "granted"      // claim: there was room in every pool
 	ReasonHolder       Reason = "holder"       // claim: the holder's own cap is in use

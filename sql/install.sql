@@ -28,7 +28,13 @@
 {{ template "functions/internal/count_as.sql" . }}
 {{ template "functions/internal/keep_count.sql" . }}
 {{ template "functions/internal/hit_special.sql" . }}
+{{ template "functions/internal/stamp_counter.sql" . }}
+{{ template "functions/internal/ready_limit.sql" . }}
+{{ template "functions/internal/sign_in_keys.sql" . }}
+{{ template "functions/internal/sign_in_hit.sql" . }}
 {{ template "functions/internal/lock_creation.sql" . }}
+{{ template "functions/internal/lock_block.sql" . }}
+{{ template "functions/internal/apply_block.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
 {{ template "functions/internal/retire_lapsed.sql" . }}
@@ -56,6 +62,10 @@
 {{ template "functions/hit.sql" . }}
 {{ template "functions/peek.sql" . }}
 {{ template "functions/forget.sql" . }}
+{{ template "functions/check_sign_in.sql" . }}
+{{ template "functions/sign_in_failed.sql" . }}
+{{ template "functions/sign_in_succeeded.sql" . }}
+{{ template "functions/heartbeat_replica.sql" . }}
 
 -- permits
 {{ template "functions/claim_permit.sql" . }}
@@ -72,6 +82,10 @@
 {{ template "functions/set_limit_override.sql" . }}
 {{ template "functions/drop_limit_override.sql" . }}
 {{ template "functions/list_limit_overrides.sql" . }}
+{{ template "functions/block.sql" . }}
+{{ template "functions/unblock.sql" . }}
+{{ template "functions/pause.sql" . }}
+{{ template "functions/list_blocks.sql" . }}
 {{ template "functions/set_endpoint.sql" . }}
 {{ template "functions/drop_endpoint.sql" . }}
 {{ template "functions/list_endpoints.sql" . }}
@@ -100,6 +114,7 @@
 {{ template "policies/installation.sql" . }}
 {{ template "policies/limits.sql" . }}
 {{ template "policies/limit_overrides.sql" . }}
+{{ template "policies/blocks.sql" . }}
 {{ template "policies/endpoints.sql" . }}
 {{ template "policies/endpoint_overrides.sql" . }}
 {{ template "policies/changes.sql" . }}
@@ -107,6 +122,8 @@
 {{ template "policies/durable_counters.sql" . }}
 {{ template "policies/permits.sql" . }}
 {{ template "policies/creation_locks.sql" . }}
+{{ template "policies/known_sign_ins.sql" . }}
+{{ template "policies/replicas.sql" . }}
 {{ template "policies/sentinel.sql" . }}
 {{ template "policies/purge_progress.sql" . }}
 {{ template "policies/limit_versions.sql" . }}

@@ -42,8 +42,8 @@ func wantHit(t *testing.T, db rowQuerier, call, reason string, remaining int64) 
 	if r.Reason != reason || r.Remaining != remaining {
 		t.Errorf("%s: %s, %d remain; want %s, %d", call, r.Reason, r.Remaining, reason, remaining)
 	}
-	retry := r.Reason == "limit" || r.Reason == "shadow" && r.RetryAfter != nil
-	if r.Allowed == (r.Reason == "limit" || r.Reason == "never") || (r.RetryAfter != nil) != retry || r.Remaining < 0 {
+	retry := r.Reason == "limit" || (r.Reason == "shadow" || r.Reason == "blocked") && r.RetryAfter != nil
+	if r.Allowed == (r.Reason == "limit" || r.Reason == "never" || r.Reason == "blocked") || (r.RetryAfter != nil) != retry || r.Remaining < 0 {
 		t.Errorf("%s: contradicts itself: %+v", call, r)
 	}
 	if r.RetryAfter != nil && *r.RetryAfter <= 0 {

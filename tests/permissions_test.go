@@ -40,6 +40,14 @@ func mustStrings(t *testing.T, db *pgx.Conn, sql string) []string {
 
 // mayCall is who may call what: a app, o operator, m monitor.
 var mayCall = map[string]string{
+	"heartbeat_replica":       "a",
+	"sign_in_succeeded":       "a",
+	"sign_in_failed":          "a",
+	"check_sign_in":           "a",
+	"unblock":                 "o",
+	"pause":                   "ao",
+	"list_blocks":             "om",
+	"block":                   "o",
 	"claim_permit":            "a",
 	"doctor":                  "om",
 	"drop_endpoint":           "o",
@@ -127,9 +135,12 @@ func TestTablePermissions(t *testing.T) {
 		select pglimit.set_limit('bill', 3, '1 minute', durable => true);
 		select pglimit.set_endpoint('export', 2, time_bound => '1 minute');
 		select pglimit.set_endpoint_override('export', 'b', 3);
-		select pglimit.set_limit_override('login', 'vip', 30)`)
+		select pglimit.set_limit_override('login', 'vip', 30);
+		select pglimit.block('login', 'bad')`)
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('login', 'a')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('bill', 'a')")
+	mustExec(t, db.Pool("pglimit_app"), "select pglimit.sign_in_succeeded('ann', '203.0.113.7')")
+	mustExec(t, db.Pool("pglimit_app"), "select pglimit.heartbeat_replica('shop', 'r1')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.claim_permit('export', 'a')")
 	mustExec(t, db.Pool("pglimit_operator"), "select pglimit.purge()")
 	tables := mustStrings(t, db.Conn("pglimit_system"), `

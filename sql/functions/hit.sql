@@ -13,7 +13,7 @@
 -- its ctid alone; then, and when the window has ended during the wait, the loop below decides.
 -- Does not wait for purge: a count whose window has ended is nothing.
 -- What is not plain goes to _hit_special: a limit with another algorithm, in another mode, or
--- durable; a subject with an override, as
+-- durable; a subject with an override or a block, as
 -- its counter is stamped with a reset_at of null and so falls through both straight ways; and, once
 -- any limit has had another mode, a refusal of a call with its own limit.
 create or replace function pglimit.hit(
@@ -196,6 +196,21 @@ begin
                 perform pglimit._check_hit(
                     hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
                     hit.algorithm, hit.burst, split_part(v_key, e'\x1f', 1));
+            end if;
+            -- before the lock, so that who is blocked draws nothing, and again under it
+            perform
+            from pglimit.limit_overrides o
+            where o.tenant = split_part(v_key, e'\x1f', 1)
+                and o.limit_name = hit.limit_name
+                and o.subject = hit.subject
+            union all
+            select
+            from pglimit.blocks b
+            where b.tenant = split_part(v_key, e'\x1f', 1)
+                and b.limit_name in (hit.limit_name, '*')
+                and b.subject = hit.subject;
+            exit when found;
+            if v_checked is null then
                 v_checked := true;
                 if hit.cost <= hit.max_hits then
                     -- two creators would both succeed, with different turns: one at a time, then
@@ -204,12 +219,6 @@ begin
                     continue;
                 end if;
             end if;
-            perform
-            from pglimit.limit_overrides o
-            where o.tenant = split_part(v_key, e'\x1f', 1)
-                and o.limit_name = hit.limit_name
-                and o.subject = hit.subject;
-            exit when found;
             -- a mode, or a table of its own
             exit when v_plain is null
                 and pg_sequence_last_value('pglimit.special_limits') is not null;

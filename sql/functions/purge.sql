@@ -170,6 +170,33 @@ begin
     end loop;
     v_next_durable := case when v_block < v_blocks then v_block else 0 end;
 
+    -- blocks that are over, and whose strikes have decayed
+    delete from pglimit.blocks b
+    where b.ctid = any (array(
+        select l.ctid
+        from pglimit.blocks l
+        where l.forget_at < v_cutoff
+        order by l.forget_at
+        limit purge.batch
+        for update skip locked));
+    -- pairs that are known no more
+    delete from pglimit.known_sign_ins k
+    where k.ctid = any (array(
+        select l.ctid
+        from pglimit.known_sign_ins l
+        where l.seen_at < clock_timestamp() - interval '90 days'
+        order by l.seen_at
+        limit purge.batch
+        for update skip locked));
+    -- replicas that are gone: few, so all are looked at
+    delete from pglimit.replicas r
+    where r.ctid = any (array(
+        select l.ctid
+        from pglimit.replicas l
+        where l.ready_until < v_cutoff
+        limit purge.batch
+        for update skip locked));
+
     update pglimit.purge_progress g
     set permits_block = v_next_permits,
         counters_block = v_next_counters,

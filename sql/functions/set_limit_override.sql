@@ -39,7 +39,6 @@ declare
         e'%s\x1f%s\x1f%s', v_tenant, set_limit_override.limit_name, set_limit_override.subject);
     v_from timestamptz := nullif(set_limit_override.valid_from, '-infinity');
     v_until timestamptz := nullif(set_limit_override.valid_until, 'infinity');
-    v_turn bigint;
     v_before jsonb;
     v_after jsonb;
     v_version bigint;
@@ -100,35 +99,7 @@ begin
         updated_by = excluded.updated_by
     returning o.limit_version, to_jsonb(o) into v_version, v_after;
 
-    for v_attempt in 1..1000 loop
-        select c.turn
-        into v_turn
-        from pglimit.counters c
-        where c.key = v_key
-        order by c.turn desc
-        limit 1;
-        exit when not found;
-        update pglimit.counters c
-        set turn = case
-                when c.changes < 64 then c.turn
-                else greatest(
-                    c.turn + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
-            end,
-            changes = case when c.changes < 64 then c.changes + 1 else 0 end,
-            overridden = true,
-            reset_at = null,
-            special_reset_at = coalesce(c.reset_at, c.special_reset_at)
-        where c.key = v_key and c.turn = v_turn;
-        exit when found;
-        if v_attempt = 1000 then
-            raise exception using
-                errcode = '55P03',
-                message = format('the override of limit %s lost every race',
-                    quote_literal(set_limit_override.limit_name)),
-                detail = 'Other sessions changed the count between each look and its update.',
-                hint = 'Try again.';
-        end if;
-    end loop;
+    perform pglimit._stamp_counter(v_key, 'set_limit_override');
     perform pglimit._record_change(
         'set_limit_override', v_tenant, set_limit_override.limit_name, v_before, v_after,
         version => v_version);

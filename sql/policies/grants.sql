@@ -30,12 +30,17 @@ grant execute on function
     pglimit.renew_permit(bigint, interval),
     pglimit.reassert_permit(
         bigint, text, text, bigint, bigint, bigint, interval, bigint, jsonb, text),
-    pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text)
+    pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text),
+    pglimit.check_sign_in(text, text, text),
+    pglimit.sign_in_failed(text, text, text),
+    pglimit.sign_in_succeeded(text, text, text),
+    pglimit.heartbeat_replica(text, text, interval)
 to pglimit_app;
 
 -- what a service and an operator call
 grant execute on function
     pglimit.forget(text, text, text),
+    pglimit.pause(text, text, timestamptz, interval, text, text),
     pglimit.release_permit(bigint, text)
 to pglimit_app, pglimit_operator;
 
@@ -48,6 +53,7 @@ to pglimit_app, pglimit_operator, pglimit_monitor;
 -- what shows keys, and the state of it all
 grant execute on function
     pglimit.doctor(interval, interval),
+    pglimit.list_blocks(text, text, text, integer, text),
     pglimit.list_changes(text, bigint, integer, text, text),
     pglimit.list_counters(text, text, text, integer, text, boolean),
     pglimit.list_endpoint_overrides(text, text, text, integer, text),
@@ -61,6 +67,7 @@ to pglimit_operator, pglimit_monitor;
 
 -- what an operator changes
 grant execute on function
+    pglimit.block(text, text, interval, text, text),
     pglimit.drop_endpoint(text, text),
     pglimit.drop_endpoint_override(text, text, text),
     pglimit.drop_limit(text, text),
@@ -79,5 +86,6 @@ grant execute on function
     pglimit.set_installation_cap(bigint),
     pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text, text),
     pglimit.set_limit_override(text, text, bigint, timestamptz, timestamptz, text),
-    pglimit.set_purge_after(interval)
+    pglimit.set_purge_after(interval),
+    pglimit.unblock(text, text, text)
 to pglimit_operator;

@@ -5,8 +5,8 @@
 -- is one column, tenant, limit name and subject joined by the unit separator (0x1f): one
 -- comparison per step of the index descent instead of three. Neither tenant nor limit name can
 -- hold that character, so no two keys meet, and the order is still tenant, limit, subject.
--- A row is stamped when it is not for hit's straight way: its subject may have an override that is
--- not over, or it counts by another algorithm than windows. Then reset_at is null, and
+-- A row is stamped when it is not for hit's straight way: its subject may have an override or a
+-- block that is not over, or it counts by another algorithm than windows. Then reset_at is null, and
 -- special_reset_at is what it would be. The straight way compares reset_at with the clock and so
 -- misses it; only the special way pays for the look. Of a key with an override the newest row is
 -- always stamped, or there is none: whoever sets the override holds the key's creation lock and
@@ -51,7 +51,7 @@ comment on column pglimit.counters.reset_at is
 comment on column pglimit.counters.special_reset_at is
     'end of the window of a stamped row, whose subject may have a limit of its own';
 comment on column pglimit.counters.overridden is
-    'whether the subject may have an override';
+    'whether the subject may have an override or a block';
 comment on column pglimit.counters.algorithm is
     'sliding_window or token_bucket; null for windows, fixed or of the calendar';
 comment on column pglimit.counters.previous is

@@ -13,6 +13,8 @@ create table pglimit.installation (
     grace interval not null default '30 s',
     lost_at timestamptz,
     losses bigint not null default 0,
+    secret bytea not null default decode(
+        replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex'),
     constraint installation_pkey primary key (singleton),
     constraint installation_singleton_check check (singleton),
     constraint installation_installation_cap_check check (installation_cap >= 0),
@@ -38,6 +40,8 @@ comment on column pglimit.installation.lost_at is
     'when the unlogged tables were last found empty after a crash or a promotion';
 comment on column pglimit.installation.losses is
     'how often they were';
+comment on column pglimit.installation.secret is
+    'of this installation alone; what is hashed with it tells nobody else anything';
 
 insert into pglimit.installation (installation_cap)
 values (greatest(1, current_setting('max_connections')::bigint / 4));

@@ -1,5 +1,5 @@
--- Refuses names that cannot be stored. `kind` is limit or endpoint, `member_kind` subject or
--- holder. Called where a key is met for the first time: a key that has a row has passed. Writes
+-- Refuses names that cannot be stored. `kind` is limit, endpoint or service, `member_kind` subject,
+-- holder or replica_id. Called where a key is met for the first time: a key that has a row has passed. Writes
 -- nothing. 1,024 bytes keep an index entry below the 2,704 that a btree page allows.
 create or replace function pglimit._check_names(
     kind text,
@@ -23,7 +23,11 @@ begin
                 case when name is null then 'null' else 'blank' end),
             detail = format('Every call names its %s.', kind),
             hint = format('Give it a name such as ''%s''.',
-                case kind when 'limit' then 'login_attempt' else 'audit.export' end);
+                case kind
+                    when 'limit' then 'login_attempt'
+                    when 'service' then 'shop'
+                    else 'audit.export'
+                end);
     end if;
     if name !~ '^[ -~]+$' collate "C" then
         raise exception using

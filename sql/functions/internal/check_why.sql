@@ -13,7 +13,7 @@ begin
         raise exception using
             errcode = 'PGL01',
             message = format('why is %s', case when why is null then 'null' else 'blank' end),
-            detail = 'A release by force is recorded with its reason.',
+            detail = 'A release by force, like a block, is recorded with its reason.',
             hint = 'Say it in a few words: why => ''worker 7 is gone''.';
     end if;
     if octet_length(why) > 1024 then

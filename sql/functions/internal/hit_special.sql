@@ -2,7 +2,8 @@
 -- than fixed_window, another mode than enforce, durable), the subject may have an override, or a
 -- refusal has to look for a mode first; and all looks: peek, a cost of 0. The arguments are the
 -- caller's own: null where the limit's row is to give them, and that is looked up here.
--- An override beats the row and the arguments, a mode beats the decision. For a call that brings
+-- An override beats the row and the arguments, a mode beats the decision, a block beats all but what
+-- is forced. For a call that brings
 -- its own limit the mode counts where it would be refused, as in hit: so `off` records what is
 -- within the limit that was given.
 --   * look_only: writes nothing, and says what would be;
@@ -70,6 +71,8 @@ declare
     v_rate bigint;
     v_given boolean := _hit_special.max_hits is not null and _hit_special.per is not null;
     v_on_outage text;
+    v_until timestamptz;
+    v_blocked boolean;
 begin
     select l.* into v_rule
     from pglimit.limits l
@@ -151,6 +154,33 @@ begin
             if found and coalesce(v_override.valid_from <= v_now, true) then
                 v_quota := v_override.max_hits;
                 v_version := v_override.limit_version;
+            end if;
+            -- and whether the subject is blocked, whatever its limit's mode: somebody meant this one
+            select b.blocked_until, true
+            into v_until, v_blocked
+            from pglimit.blocks b
+            where b.tenant = _hit_special.tenant
+                and b.limit_name in (_hit_special.limit_name, '*')
+                and b.subject = _hit_special.subject
+                and coalesce(b.blocked_until > v_now, true)
+            order by b.blocked_until desc nulls first
+            limit 1;
+            v_row.overridden := v_row.overridden or found;
+            if v_blocked and not _hit_special.forced then
+                return row(
+                    false,
+                    'blocked',
+                    case
+                        when v_algorithm = 'token_bucket' and v_quota > 0
+                            then coalesce(v_burst, v_quota)
+                        else v_quota
+                    end,
+                    0,
+                    v_until - v_now,
+                    v_until,
+                    v_on_outage,
+                    v_version,
+                    0)::pglimit.hit_row;
             end if;
         end if;
         v_open := coalesce(v_reset > v_now, false);

@@ -1,0 +1,174 @@
+package pgclient
+
+import (
+	"context"
+	"time"
+)
+
+// AllLimits as the limit of a block or a pause is every limit of the tenant.
+const AllLimits = "*"
+
+const (
+	blockSQL = `select pglimit.block(limit_name => $1::text, subject => $2::text, duration => $3::interval, why => $4::text,
+    tenant => $5::text)`
+
+	listBlocksSQL = `select tenant, limit_name, subject, blocked_until, state, strikes, why, updated_at, updated_by, cursor
+from pglimit.list_blocks(limit_filter => $1::text, subject_filter => $2::text, after => $3::text, max_rows => $4::int,
+    tenant_filter => $5::text)`
+
+	pauseSQL = `select pglimit.pause(limit_name => $1::text, subject => $2::text, until => $3::timestamptz, duration => $4::interval,
+    why => $5::text, tenant => $6::text)`
+
+	unblockSQL = `select pglimit.unblock(limit_name => $1::text, subject => $2::text, tenant => $3::text)`
+)
+
+// BlockParams are the arguments of [Client.Block].
+type BlockParams struct {
+	// Duration is for how long. Nil is for ever.
+	Duration *time.Duration
+
+	// Limit and Subject say who is refused where; the limit need not have a row, and [AllLimits] is every one. Both are
+	// required.
+	Limit, Subject string
+
+	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant.
+	Tenant string
+
+	// Why is for the history. Optional.
+	Why string
+}
+
+// BlockRow is one block.
+type BlockRow struct {
+	// BlockedUntil is when it ends. Nil is never.
+	BlockedUntil *time.Time `db:"blocked_until"`
+
+	// Cursor is what to give as After to go on behind this row.
+	Cursor string `db:"cursor"`
+
+	Limit string `db:"limit_name"`
+
+	// State is "blocked", or "over".
+	State string `db:"state"`
+
+	// Strikes in a row led to the block. Zero for those of [Client.Block] and [Client.Pause].
+	Strikes int64 `db:"strikes"`
+
+	Subject   string    `db:"subject"`
+	Tenant    string    `db:"tenant"`
+	UpdatedAt time.Time `db:"updated_at"`
+	UpdatedBy string    `db:"updated_by"`
+	Why       *string   `db:"why"`
+}
+
+// ListBlocksParams are the arguments of [Client.ListBlocks]. Filters are exact; an empty one shows all.
+type ListBlocksParams struct {
+	// After is the Cursor of the last row seen. Defaults to the beginning.
+	After string
+
+	Limit, Subject string
+
+	// MaxRows is the size of the page. Defaults to 100.
+	MaxRows int
+
+	// Tenant defaults to the answer of [WithTenantFunc], or else to all tenants.
+	Tenant *string
+}
+
+// PauseParams are the arguments of [Client.Pause].
+type PauseParams struct {
+	// Duration is for how long, and Until until when, on the database's clock. One of them is required.
+	Duration *time.Duration
+	Until    *time.Time
+
+	// Limit and Subject say who is refused where, as those of [BlockParams]. Both are required.
+	Limit, Subject string
+
+	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant.
+	Tenant string
+
+	// Why is what [Client.ListBlocks] shows. Optional.
+	Why string
+}
+
+// UnblockParams are the arguments of [Client.Unblock].
+type UnblockParams struct {
+	// Limit and Subject are those of the block, [AllLimits] as well. Both are required.
+	Limit, Subject string
+
+	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant.
+	Tenant string
+}
+
+// Block refuses a subject at one limit or at all, with [ReasonBlocked], from the next hit on, whatever it has left. It
+// replaces a block that was there. It returns until when the subject is blocked; nil is for ever.
+func (c *Client) Block(ctx context.Context, p BlockParams) (*time.Time, error) {
+	var args arguments
+	args.text("limit_name", p.Limit)
+	args.text("subject", p.Subject)
+	args.optionalDuration("duration", p.Duration)
+	args.optionalText("why", p.Why)
+	c.tenant(ctx, &args, p.Tenant)
+	return run(ctx, c, statement[*time.Time]{
+		args:    args,
+		begin:   beginWrite,
+		collect: scalar[*time.Time],
+		name:    p.Limit,
+		sql:     blockSQL,
+		verb:    "block",
+	})
+}
+
+// ListBlocks returns a page of blocks, also of those that are over and not yet purged.
+func (c *Client) ListBlocks(ctx context.Context, p ListBlocksParams) ([]BlockRow, error) {
+	var args arguments
+	args.optionalText("limit_filter", p.Limit)
+	args.optionalText("subject_filter", p.Subject)
+	args.optionalText("after", p.After)
+	args.rows(p.MaxRows)
+	c.tenantFilter(ctx, &args, p.Tenant)
+	return run(ctx, c, statement[[]BlockRow]{
+		args:    args,
+		begin:   beginRead,
+		collect: list[BlockRow],
+		name:    p.Limit,
+		sql:     listBlocksSQL,
+		verb:    "list_blocks",
+	})
+}
+
+// Pause refuses a subject for a time, as a service learns it from an upstream's Retry-After. Of several pauses the
+// longest holds, and a block is never shortened. It returns until when the subject is blocked; nil is for ever.
+func (c *Client) Pause(ctx context.Context, p PauseParams) (*time.Time, error) {
+	var args arguments
+	args.text("limit_name", p.Limit)
+	args.text("subject", p.Subject)
+	args.optionalTime("until", p.Until)
+	args.optionalDuration("duration", p.Duration)
+	args.optionalText("why", p.Why)
+	c.tenant(ctx, &args, p.Tenant)
+	return run(ctx, c, statement[*time.Time]{
+		args:    args,
+		begin:   beginWrite,
+		collect: scalar[*time.Time],
+		name:    p.Limit,
+		sql:     pauseSQL,
+		verb:    "pause",
+	})
+}
+
+// Unblock lifts a block or a pause. It reports whether the subject was blocked.
+func (c *Client) Unblock(ctx context.Context, p UnblockParams) (bool, error) {
+	var args arguments
+	args.text("limit_name", p.Limit)
+	args.text("subject", p.Subject)
+	c.tenant(ctx, &args, p.Tenant)
+	return run(ctx, c, statement[bool]{
+		args:    args,
+		begin:   beginWrite,
+		collect: scalar[bool],
+		name:    p.Limit,
+		sql:     unblockSQL,
+		verb:    "unblock",
+	})
+}

@@ -1,0 +1,28 @@
+-- Locks out whoever would make a counter for the subject of a block, to the end of the transaction:
+-- with the creation lock of the key, or for every limit with the table of all creation locks, which
+-- those who make anything hold in a weaker mode. So a counter is either there and committed, and is
+-- stamped, or its maker waits and then sees the block. Hits of counters that are there go on.
+-- Writes: creation_locks. Locks: one creation lock, or that table in mode exclusive, which purge and
+-- pg_dump do not mind.
+create or replace function pglimit._lock_block(limit_name text, subject text, tenant text)
+returns void
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security invoker
+as $$
+begin
+    if _lock_block.limit_name = '*' then
+        lock table pglimit.creation_locks in exclusive mode;
+    else
+        perform pglimit._lock_creation(0, format(
+            e'%s\x1f%s\x1f%s', _lock_block.tenant, _lock_block.limit_name, _lock_block.subject));
+    end if;
+end
+$$;
+
+comment on function pglimit._lock_block(text, text, text) is
+    'internal: keeps others from making a counter for the subject of a block';
+
+revoke all on function pglimit._lock_block(text, text, text) from public;

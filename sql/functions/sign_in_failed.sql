@@ -1,0 +1,62 @@
+-- Counts a failed sign-in at the limits of the pair, the source and the account; for accounts that
+-- do not exist as well, so that nobody learns which do. What is full counts no more.
+-- Writes: counters, or durable_counters (three rows). Locks: first, in the order of their numbers,
+-- the creation locks of those keys that have no counter; then the counters of pair, source, account.
+-- Nobody who holds one of these counters waits for an earlier one, and who makes counters holds all
+-- creation locks before.
+create or replace function pglimit.sign_in_failed(
+    account text,
+    source text,
+    tenant text default null
+)
+returns void
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security definer
+set search_path = pg_catalog, pg_temp
+set row_security = on
+set lock_timeout = '1s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_tenant text := coalesce(sign_in_failed.tenant, current_setting('pglimit.tenant', true), '');
+    v_keys record;
+    v_new text;
+begin
+    if current_setting('transaction_isolation') <> 'read committed'
+        or current_setting('transaction_read_only') <> 'off'
+        or pg_current_xact_id_if_assigned() is not null
+    then
+        perform pglimit._check_transaction('sign_in_failed');
+    end if;
+    perform pglimit._check_names('limit', 'sign_in_account', null, null, v_tenant);
+    v_keys := pglimit._sign_in_keys(sign_in_failed.account, sign_in_failed.source);
+    for v_new in
+        select n.key
+        from (values
+            (format(e'%s\x1fsign_in_pair\x1f%s', v_tenant, v_keys.pair)),
+            (format(e'%s\x1fsign_in_source\x1f%s', v_tenant, v_keys.source_key)),
+            (format(e'%s\x1fsign_in_account\x1f%s', v_tenant, v_keys.account_key))
+        ) as n (key)
+        where not exists (select from pglimit.counters c where c.key = n.key)
+            and not exists (select from pglimit.durable_counters c where c.key = n.key)
+        order by hashtextextended(n.key, 0) & 16383
+    loop
+        perform pglimit._lock_creation(0, v_new);
+    end loop;
+    perform pglimit._sign_in_hit('sign_in_pair', v_keys.pair, v_tenant, false);
+    perform pglimit._sign_in_hit('sign_in_source', v_keys.source_key, v_tenant, false);
+    perform pglimit._sign_in_hit('sign_in_account', v_keys.account_key, v_tenant, false);
+end
+$$;
+
+comment on function pglimit.sign_in_failed(text, text, text) is
+    'Counts a failed sign-in of an account, whether or not there is one, from a source. '
+    'PGL01 invalid argument, PGL03 wrong transaction, 55P03 after 1 s of waiting.';
+
+revoke all on function pglimit.sign_in_failed(text, text, text) from public;
