@@ -126,6 +126,27 @@ func (c *Client) DropLimit(ctx context.Context, limit, tenant string) (bool, err
 // thirty seconds each, apart from the cap over all endpoints.
 const ReadyRequestInFlight = "request_in_flight"
 
+// Ready limits.
+const (
+	ReadyLoginAttempt         = "login_attempt"          // sign-ins, for who counts them by one key: 5 in 15 minutes
+	ReadyPasswordResetRedeem  = "password_reset_redeem"  // 5 in an hour
+	ReadyPasswordResetRequest = "password_reset_request" // 3 in an hour
+	ReadyUploadWindow         = "upload_window"          // 10 in an hour
+
+	// What [Client.CheckSignIn] goes by, with a row or without: failures in 15 minutes.
+	ReadySignInAccount = "sign_in_account" // of an account, from wherever: 100
+	ReadySignInPair    = "sign_in_pair"    // of an account from one source: 5
+	ReadySignInSource  = "sign_in_source"  // of a source, at any account: 20
+)
+
+// ReadyLimits are the names of the ready limits.
+func ReadyLimits() []string {
+	return []string{
+		ReadyLoginAttempt, ReadyPasswordResetRedeem, ReadyPasswordResetRequest, ReadySignInAccount, ReadySignInPair, ReadySignInSource,
+		ReadyUploadWindow,
+	}
+}
+
 // InstallReady writes the ready row of a name, such as [ReadyRequestInFlight], unless there is one, which is left as it
 // is. It returns the row's version.
 func (c *Client) InstallReady(ctx context.Context, name, tenant string) (int64, error) {

@@ -25,7 +25,7 @@ func wantBlocked(t *testing.T, conn *pgx.Conn, call string) hitRow {
 	return r
 }
 
-// TestBlock: the block decides from the next call on, before and after a subject's first hit, with a
+// TestBlock is C-07: attempts during a block do not extend it. The block decides from the next call on, before and after a subject's first hit, with a
 // limit given or looked up, whatever the limit's algorithm and mode; others are not touched, and the
 // counter goes back to hit's straight way when it is over.
 func TestBlock(t *testing.T) {

@@ -34,7 +34,7 @@ declare
     v_source pglimit.hit_row;
     v_account pglimit.hit_row;
     v_failures bigint;
-    v_delay interval := '0 s';
+    v_delay interval := interval '0 s';
     v_reason text := 'allowed';
 begin
     perform pglimit._check_standby('check_sign_in');

@@ -1,7 +1,7 @@
--- Says that a replica of a service is ready for the next ttl, or with a ttl of nothing that it is no
--- more, and how many are. Writes: replicas (one row). Locks: that row.
--- Safe under concurrency: the count is of what is committed, and may be a heartbeat behind that of
--- another replica, which is what a registry that is read every few seconds can promise.
+-- Says that a replica of a service is ready for the next ttl, or with a ttl of nothing that it is
+-- no more, and how many are. Writes: replicas (one row). Locks: that row. Safe under concurrency:
+-- the count is of what is committed, and may be a heartbeat behind that of another replica, which
+-- is what a registry that is read every few seconds can promise.
 create or replace function pglimit.heartbeat_replica(
     service text,
     replica_id text,

@@ -1,7 +1,7 @@
 -- Refuses a subject until an instant, for the services that learn it: an upstream says Retry-After,
 -- and all who use it should wait. Never shortens a block that is there, so that of several who call
--- the longest pause holds, and is no matter of the history.
--- Writes: when it lengthens blocks and counters (stamped). Locks: then see _lock_block, _apply_block.
+-- the longest pause holds, and is no matter of the history. Writes: when it lengthens blocks and
+-- counters (stamped). Locks: then see _lock_block, _apply_block.
 create or replace function pglimit.pause(
     limit_name text,
     subject text,

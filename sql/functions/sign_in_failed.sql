@@ -1,7 +1,7 @@
 -- Counts a failed sign-in at the limits of the pair, the source and the account; for accounts that
--- do not exist as well, so that nobody learns which do. What is full counts no more.
--- Writes: counters, or durable_counters (three rows). Locks: first, in the order of their numbers,
--- the creation locks of those keys that have no counter; then the counters of pair, source, account.
+-- do not exist as well, so that nobody learns which do. What is full counts no more. Writes:
+-- counters, or durable_counters (three rows). Locks: first, in the order of their numbers, the
+-- creation locks of those keys that have no counter; then the counters of pair, source, account.
 -- Nobody who holds one of these counters waits for an earlier one, and who makes counters holds all
 -- creation locks before.
 create or replace function pglimit.sign_in_failed(

@@ -1,7 +1,7 @@
--- Subjects that are refused for a time or for ever, at one limit or, with the limit_name *, at every
--- limit of their tenant. Exact in tenant and subject. Logged: a crash must not lift a ban. hit reads
--- it where it reads limit_overrides, and only there: for keys without a counter and for counters
--- that are stamped (see counters). Who adds a row stamps the counters that are there.
+-- Subjects that are refused for a time or for ever, at one limit or, with the limit_name *, at
+-- every limit of their tenant. Exact in tenant and subject. Logged: a crash must not lift a ban.
+-- hit reads it where it reads limit_overrides, and only there: for keys without a counter and for
+-- counters that are stamped (see counters). Who adds a row stamps the counters that are there.
 create table pglimit.blocks (
     tenant text collate "C" not null,
     limit_name text collate "C" not null,

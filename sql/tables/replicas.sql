@@ -1,5 +1,5 @@
--- Which replicas of a service are ready: each says so again before its time is over. Unlogged: after
--- a crash they are back with their next heartbeats.
+-- Which replicas of a service are ready: each says so again before its time is over. Unlogged:
+-- after a crash they are back with their next heartbeats.
 create unlogged table pglimit.replicas (
     service text collate "C" not null,
     replica_id text collate "C" not null,

@@ -1,7 +1,7 @@
 -- Writes a block and stamps the counters it is for, so that hits look for it: for every limit those
 -- of all names that the tenant has counted, found by one index descent a name. The caller holds
--- _lock_block. Writes: blocks, counters. Locks: the block, then the subject's newest counters in the
--- order of their keys.
+-- _lock_block. Writes: blocks, counters. Locks: the block, then the subject's newest counters in
+-- the order of their keys.
 create or replace function pglimit._apply_block(
     limit_name text,
     subject text,

@@ -1,6 +1,6 @@
 -- Refuses names that cannot be stored. `kind` is limit, endpoint or service, `member_kind` subject,
--- holder or replica_id. Called where a key is met for the first time: a key that has a row has passed. Writes
--- nothing. 1,024 bytes keep an index entry below the 2,704 that a btree page allows.
+-- holder or replica_id. Called where a key is met for the first time: a key that has a row has
+-- passed. Writes nothing. 1,024 bytes keep an index entry below the 2,704 that a btree page allows.
 create or replace function pglimit._check_names(
     kind text,
     name text,

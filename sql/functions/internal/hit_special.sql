@@ -2,8 +2,8 @@
 -- than fixed_window, another mode than enforce, durable), the subject may have an override, or a
 -- refusal has to look for a mode first; and all looks: peek, a cost of 0. The arguments are the
 -- caller's own: null where the limit's row is to give them, and that is looked up here.
--- An override beats the row and the arguments, a mode beats the decision, a block beats all but what
--- is forced. For a call that brings
+-- An override beats the row and the arguments, a mode beats the decision, a block beats all but
+-- what is forced. For a call that brings
 -- its own limit the mode counts where it would be refused, as in hit: so `off` records what is
 -- within the limit that was given.
 --   * look_only: writes nothing, and says what would be;
@@ -155,7 +155,7 @@ begin
                 v_quota := v_override.max_hits;
                 v_version := v_override.limit_version;
             end if;
-            -- and whether the subject is blocked, whatever its limit's mode: somebody meant this one
+            -- and whether it is blocked, whatever the limit's mode: somebody meant this subject
             select b.blocked_until, true
             into v_until, v_blocked
             from pglimit.blocks b

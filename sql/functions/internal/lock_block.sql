@@ -2,8 +2,8 @@
 -- with the creation lock of the key, or for every limit with the table of all creation locks, which
 -- those who make anything hold in a weaker mode. So a counter is either there and committed, and is
 -- stamped, or its maker waits and then sees the block. Hits of counters that are there go on.
--- Writes: creation_locks. Locks: one creation lock, or that table in mode exclusive, which purge and
--- pg_dump do not mind.
+-- Writes: creation_locks. Locks: one creation lock, or that table in mode exclusive, which purge
+-- and pg_dump do not mind.
 create or replace function pglimit._lock_block(limit_name text, subject text, tenant text)
 returns void
 language plpgsql

@@ -1,5 +1,5 @@
--- Looks at, or counts, one attempt at one of the three limits of sign-ins: by the limit's row, which
--- install_ready makes and set_limit changes, or without one by what such a row would be.
+-- Looks at, or counts, one attempt at one of the three limits of sign-ins: by the limit's row,
+-- which install_ready makes and set_limit changes, or without one by what such a row would be.
 -- Writes and locks: counting, what hit does.
 create or replace function pglimit._sign_in_hit(
     limit_name text,

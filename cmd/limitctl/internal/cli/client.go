@@ -10,6 +10,7 @@ import (
 
 // Client is what the commands need of pgclient.
 type Client interface {
+	Block(context.Context, pgclient.BlockParams) (until *time.Time, err error)
 	Doctor(context.Context, pgclient.DoctorParams) ([]pgclient.DoctorRow, error)
 	DropEndpoint(ctx context.Context, endpoint, tenant string) (bool, error)
 	DropEndpointOverride(context.Context, pgclient.DropEndpointOverrideParams) (bool, error)
@@ -18,6 +19,7 @@ type Client interface {
 	ForceRelease(ctx context.Context, id int64, why string) (pgclient.ReleaseResult, error)
 	Forget(context.Context, pgclient.ForgetParams) (bool, error)
 	InstallReady(ctx context.Context, name, tenant string) (int64, error)
+	ListBlocks(context.Context, pgclient.ListBlocksParams) ([]pgclient.BlockRow, error)
 	ListChanges(context.Context, pgclient.ListChangesParams) ([]pgclient.ChangeRow, error)
 	ListCounters(context.Context, pgclient.ListCountersParams) ([]pgclient.CounterRow, error)
 	ListEndpointOverrides(context.Context, pgclient.ListEndpointOverridesParams) ([]pgclient.EndpointOverrideRow, error)
@@ -38,6 +40,7 @@ type Client interface {
 	SetLimitOverride(context.Context, pgclient.SetLimitOverrideParams) (int64, error)
 	SetPurgeAfter(ctx context.Context, idle time.Duration) (before time.Duration, err error)
 	ShowInstallation(context.Context) (pgclient.Installation, error)
+	Unblock(context.Context, pgclient.UnblockParams) (bool, error)
 	Version(context.Context) (string, error)
 
 	Close()

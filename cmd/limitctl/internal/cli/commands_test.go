@@ -641,3 +641,27 @@ func TestOverrideSet(t *testing.T) {
 	b.want(t, b.run("limit", "override", "drop", "api", "bob", "--yes"), exitOK,
 		"Dropped the override of \"bob\": limit api is its limit again.\n", "")
 }
+
+func TestBlock(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	until := testNow.Add(time.Hour)
+	why := "it scrapes"
+	b.client.blocks = []pgclient.BlockRow{{Limit: "api", Subject: "bob", State: "blocked", BlockedUntil: &until, Why: &why}}
+	run := func(code int, out, errOut, args string) {
+		t.Helper()
+		b.out.Reset()
+		b.errOut.Reset()
+		b.want(t, b.run(append([]string{"block"}, strings.Fields(args)...)...), code, out, errOut)
+	}
+	run(exitOK, "Blocked \"bob\" at limit api for 1d.\n", "", "set api bob --for 1d --why scrapes")
+	run(exitOK, "Blocked \"bob\" at every limit of tenant \"acme\" for ever.\n", "", "set * bob --tenant acme")
+	run(exitOK, "Would block \"bob\" at limit api for ever.\n", "", "set api bob --dry-run")
+	run(exitOK, "Would lift the block of \"bob\" at limit api.\n", "", "drop api bob --dry-run")
+	run(exitOK, "Lifted the block of \"bob\" at limit api.\n", "", "drop api bob --yes")
+	b.done(t, `block {"Duration":86400000000000,"Limit":"api","Subject":"bob","Tenant":"","Why":"scrapes"}`,
+		`block {"Duration":null,"Limit":"*","Subject":"bob","Tenant":"acme","Why":""}`, `unblock api bob ""`)
+	b = setup(false)
+	run(exitError, "", "limitctl block drop: \"bob\" is not blocked at every limit\n"+
+		"HINT: limitctl block list --subject \"bob\" shows where it is; --tenant names another tenant than the empty one\n", "drop * bob --yes")
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -551,6 +552,9 @@ counted in the cap of the installation.`,
 		ValidArgsFunction: cobra.FixedCompletions([]string{pgclient.ReadyRequestInFlight}, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Name = args[0]
+			if slices.Contains(pgclient.ReadyLimits(), o.Name) {
+				return usageError(o.Name+" is a limit", "limitctl limit install "+o.Name)
+			}
 			if runF != nil {
 				return runF(cmd.Context(), o)
 			}

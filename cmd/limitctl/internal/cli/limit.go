@@ -42,7 +42,7 @@ func newLimitCmd(f *Factory) *cobra.Command {
 	cmd := nounCmd("limit", "Show and change limits", `
 A limit says how many hits each subject has in a window. A row of the empty tenant is for every tenant
 that has no row of its own. Changes take effect with the next hit.`)
-	cmd.AddCommand(newLimitListCmd(f, nil), newLimitShowCmd(f, nil), newLimitSetCmd(f, nil), newLimitDropCmd(f, nil), newOverrideCmd(f))
+	cmd.AddCommand(newLimitListCmd(f, nil), newLimitShowCmd(f, nil), newLimitSetCmd(f, nil), newLimitDropCmd(f, nil), newLimitInstallCmd(f, nil), newOverrideCmd(f))
 	return cmd
 }
 

@@ -114,6 +114,7 @@ Durations are written as 90s, 1h30m or 1d12h.`,
 
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	cmd.AddCommand(
+		newBlockCmd(f),
 		newChangeCmd(f),
 		newCounterCmd(f),
 		newDemoCmd(f, nil),

@@ -79,6 +79,7 @@ type fakeClient struct {
 	calls      []string
 	closed     bool
 
+	blocks            []pgclient.BlockRow
 	changes           []pgclient.ChangeRow // the newest first
 	counters          []pgclient.CounterRow
 	decision          pgclient.Decision
@@ -95,6 +96,28 @@ type fakeClient struct {
 
 func (c *fakeClient) did(format string, args ...any) {
 	c.calls = append(c.calls, fmt.Sprintf(format, args...))
+}
+
+func (c *fakeClient) Block(_ context.Context, p pgclient.BlockParams) (*time.Time, error) {
+	c.did("block %s", jsonOf(p))
+	if p.Duration == nil {
+		return nil, c.err
+	}
+	until := testNow.Add(*p.Duration)
+	return &until, c.err
+}
+
+func (c *fakeClient) ListBlocks(_ context.Context, p pgclient.ListBlocksParams) ([]pgclient.BlockRow, error) {
+	return pageOf(c.blocks, p.MaxRows,
+		func(r pgclient.BlockRow) bool { return p.After == "" || r.Cursor > p.After },
+		func(r pgclient.BlockRow) bool {
+			return (p.Limit == "" || p.Limit == r.Limit) && (p.Subject == "" || p.Subject == r.Subject) && (p.Tenant == nil || *p.Tenant == r.Tenant)
+		}), c.err
+}
+
+func (c *fakeClient) Unblock(_ context.Context, p pgclient.UnblockParams) (bool, error) {
+	c.did("unblock %s %s %q", p.Limit, p.Subject, p.Tenant)
+	return len(c.blocks) > 0, c.err
 }
 
 func (c *fakeClient) Close() { c.closed = true }

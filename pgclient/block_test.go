@@ -1,0 +1,98 @@
+package pgclient_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pglimit/pglimit/pgclient"
+)
+
+// Blocks, pauses, sign-ins and heartbeats reach the server and come back alike in every exec mode.
+func TestBlocks(t *testing.T) {
+	t.Parallel()
+	db := setup(t)
+	ctx := t.Context()
+	until := time.Date(2090, 12, 31, 23, 59, 59, 5000, time.FixedZone("", 9*3600))
+	for _, mode := range execModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			connect := func(role string) *pgclient.Client {
+				config := must(pgxpool.ParseConfig(db.URL(role)))(t)
+				config.ConnConfig.DefaultQueryExecMode = mode
+				config.ConnConfig.RuntimeParams["TimeZone"] = "America/New_York"
+				config.ConnConfig.RuntimeParams["IntervalStyle"] = "iso_8601"
+				pool := must(pgxpool.NewWithConfig(context.Background(), config))(t)
+				t.Cleanup(pool.Close)
+				return must(pgclient.New(pool))(t)
+			}
+			app, operator := connect("pglimit_app"), connect("pglimit_operator")
+			limit := mode.String()
+			hit := pgclient.HitParams{Limit: limit, Subject: "u1", MaxHits: pgclient.N(9), Per: pgclient.D(time.Hour), Tenant: "t " + limit}
+			blocked := func(what string, forEver bool) {
+				t.Helper()
+				d := must(app.Hit(ctx, hit))(t)
+				if d.Allowed || d.Reason != pgclient.ReasonBlocked || (d.RetryAfter == 0) != forEver || d.ResetAt.IsZero() != forEver {
+					t.Errorf("%s: %+v", what, d)
+				}
+			}
+			want(t, "before", must(app.Hit(ctx, hit))(t).Allowed, true)
+			if at := must(app.Pause(ctx, pgclient.PauseParams{Limit: limit, Subject: "u1", Until: &until, Why: "Retry-After", Tenant: hit.Tenant}))(t); !at.Equal(until) {
+				t.Errorf("paused until %v", at)
+			}
+			if at := must(app.Pause(ctx, pgclient.PauseParams{Limit: limit, Subject: "u1", Duration: pgclient.D(time.Second), Tenant: hit.Tenant}))(t); !at.Equal(until) {
+				t.Errorf("paused until %v", at)
+			}
+			blocked("paused", false)
+			if at := must(operator.Block(ctx, pgclient.BlockParams{Limit: pgclient.AllLimits, Subject: "u1", Tenant: hit.Tenant}))(t); at != nil {
+				t.Errorf("blocked until %v", at)
+			}
+			blocked("blocked", true)
+			if at := must(operator.Block(ctx, pgclient.BlockParams{Limit: limit, Subject: "u2", Duration: pgclient.D(time.Hour), Why: "it scrapes", Tenant: hit.Tenant}))(t); at == nil {
+				t.Error("blocked for ever")
+			}
+
+			page := must(operator.ListBlocks(ctx, pgclient.ListBlocksParams{MaxRows: 1, Tenant: &hit.Tenant}))(t)
+			want(t, "rows", len(page), 1)
+			if row := page[0]; row.Limit != "*" || row.BlockedUntil != nil || row.Why != nil || row.State != "blocked" {
+				t.Errorf("%+v", row)
+			}
+			page = must(operator.ListBlocks(ctx, pgclient.ListBlocksParams{After: page[0].Cursor, Tenant: &hit.Tenant}))(t)
+			want(t, "rows", len(page), 2)
+			if row := page[0]; !row.BlockedUntil.Equal(until) || *row.Why != "Retry-After" || row.UpdatedBy == "" || row.UpdatedAt.IsZero() {
+				t.Errorf("%+v", row)
+			}
+			for _, p := range []pgclient.UnblockParams{{Limit: pgclient.AllLimits, Subject: "u1", Tenant: hit.Tenant}, {Limit: limit, Subject: "u1", Tenant: hit.Tenant}} {
+				want(t, "unblocked", must(operator.Unblock(ctx, p))(t), true)
+				want(t, "again", must(operator.Unblock(ctx, p))(t), false)
+			}
+			want(t, "after", must(app.Hit(ctx, hit))(t).Allowed, true)
+			_, err := app.Pause(ctx, pgclient.PauseParams{Limit: limit, Subject: "u1"})
+			if !errors.Is(err, pgclient.ErrInvalidArgument) {
+				t.Error(err)
+			}
+
+			attempt := pgclient.SignInParams{Account: "ann", Source: "203.0.113.7", Tenant: hit.Tenant}
+			for i, verdict := range []pgclient.SignInVerdict{"allow", "allow", "delay", "delay", "delay", "refuse"} {
+				d := must(app.CheckSignIn(ctx, attempt))(t)
+				if d.Verdict != verdict || (d.Delay > 0) != (verdict == "delay") || (d.RetryAfter > 0) != (verdict == "refuse") || (i > 1) != (d.Reason == pgclient.ReasonPair) {
+					t.Errorf("after %d failures: %+v", i, d)
+				}
+				if err := app.SignInFailed(ctx, attempt); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := app.SignInSucceeded(ctx, attempt); err != nil {
+				t.Fatal(err)
+			}
+			want(t, "verdict", must(app.CheckSignIn(ctx, attempt))(t).Verdict, pgclient.SignInAllow)
+
+			want(t, "ready", must(app.HeartbeatReplica(ctx, pgclient.HeartbeatReplicaParams{Service: limit, Replica: "a"}))(t), 1)
+			want(t, "ready", must(app.HeartbeatReplica(ctx, pgclient.HeartbeatReplicaParams{Service: limit, Replica: "b", TTL: pgclient.D(time.Minute)}))(t), 2)
+			want(t, "ready", must(app.HeartbeatReplica(ctx, pgclient.HeartbeatReplicaParams{Service: limit, Replica: "b", TTL: pgclient.D(0)}))(t), 1)
+		})
+	}
+}
