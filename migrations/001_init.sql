@@ -38,6 +38,7 @@
 {{ template "tables/limit_row.sql" . }}
 {{ template "tables/limit_override_row.sql" . }}
 {{ template "tables/block_row.sql" . }}
+{{ template "tables/strike_row.sql" . }}
 {{ template "tables/sign_in_row.sql" . }}
 {{ template "tables/endpoint_row.sql" . }}
 {{ template "tables/endpoint_override_row.sql" . }}

@@ -19,6 +19,10 @@ from pglimit.list_blocks(limit_filter => $1::text, subject_filter => $2::text, a
 	pauseSQL = `select pglimit.pause(limit_name => $1::text, subject => $2::text, until => $3::timestamptz, duration => $4::interval,
     why => $5::text, tenant => $6::text)`
 
+	strikeSQL = `select strikes, blocked_until, retry_after
+from pglimit.strike(limit_name => $1::text, subject => $2::text, base => $3::interval, factor => $4::bigint, maximum => $5::interval,
+    decay => $6::interval, why => $7::text, tenant => $8::text)`
+
 	unblockSQL = `select pglimit.unblock(limit_name => $1::text, subject => $2::text, tenant => $3::text)`
 )
 
@@ -91,6 +95,39 @@ type PauseParams struct {
 	Why string
 }
 
+// StrikeParams are the arguments of [Client.Strike].
+type StrikeParams struct {
+	// Base is how long the first block is, and Factor how many times as long each further one, up to Maximum. Default to a
+	// minute, 2 and a day.
+	Base    *time.Duration
+	Factor  *int64
+	Maximum *time.Duration
+
+	// Decay is how long after a block the strikes are forgotten. Defaults to a day.
+	Decay *time.Duration
+
+	// Limit and Subject say who is refused where, as those of [BlockParams]. Both are required.
+	Limit, Subject string
+
+	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant.
+	Tenant string
+
+	// Why is what [Client.ListBlocks] shows. Optional.
+	Why string
+}
+
+// StrikeResult is the answer to [Client.Strike].
+type StrikeResult struct {
+	// BlockedUntil is when the block ends. Nil is never: it was a ban before.
+	BlockedUntil *time.Time
+
+	// RetryAfter is how long that is. Zero is for ever.
+	RetryAfter time.Duration
+
+	// Strikes is how many there were in a row.
+	Strikes int64
+}
+
 // UnblockParams are the arguments of [Client.Unblock].
 type UnblockParams struct {
 	// Limit and Subject are those of the block, [AllLimits] as well. Both are required.
@@ -155,6 +192,40 @@ func (c *Client) Pause(ctx context.Context, p PauseParams) (*time.Time, error) {
 		sql:     pauseSQL,
 		verb:    "pause",
 	})
+}
+
+// Strike blocks a subject, for longer each time it is called after the block before. During a block it changes nothing.
+func (c *Client) Strike(ctx context.Context, p StrikeParams) (StrikeResult, error) {
+	or := func(d *time.Duration, otherwise time.Duration) *time.Duration {
+		if d == nil {
+			return &otherwise
+		}
+		return d
+	}
+	var args arguments
+	args.text("limit_name", p.Limit)
+	args.text("subject", p.Subject)
+	args.optionalDuration("base", or(p.Base, time.Minute))
+	args.numberOr(p.Factor, 2)
+	args.optionalDuration("maximum", or(p.Maximum, 24*time.Hour))
+	args.optionalDuration("decay", or(p.Decay, 24*time.Hour))
+	args.optionalText("why", p.Why)
+	c.tenant(ctx, &args, p.Tenant)
+	row, err := run(ctx, c, statement[strikeRow]{
+		args:    args,
+		begin:   beginWrite,
+		collect: one[strikeRow],
+		name:    p.Limit,
+		sql:     strikeSQL,
+		verb:    "strike",
+	})
+	return StrikeResult{BlockedUntil: row.BlockedUntil, RetryAfter: time.Duration(row.RetryAfter), Strikes: row.Strikes}, err
+}
+
+type strikeRow struct {
+	Strikes      int64      `db:"strikes"`
+	BlockedUntil *time.Time `db:"blocked_until"`
+	RetryAfter   interval   `db:"retry_after"`
 }
 
 // Unblock lifts a block or a pause. It reports whether the subject was blocked.

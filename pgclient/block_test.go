@@ -70,6 +70,12 @@ func TestBlocks(t *testing.T) {
 				want(t, "again", must(operator.Unblock(ctx, p))(t), false)
 			}
 			want(t, "after", must(app.Hit(ctx, hit))(t).Allowed, true)
+			for range 2 {
+				r := must(app.Strike(ctx, pgclient.StrikeParams{Limit: limit, Subject: "u3", Tenant: hit.Tenant}))(t)
+				if r.Strikes != 1 || r.RetryAfter > time.Minute || r.RetryAfter < 30*time.Second || r.BlockedUntil == nil {
+					t.Errorf("%+v", r)
+				}
+			}
 			_, err := app.Pause(ctx, pgclient.PauseParams{Limit: limit, Subject: "u1"})
 			if !errors.Is(err, pgclient.ErrInvalidArgument) {
 				t.Error(err)

@@ -85,6 +85,7 @@
 {{ template "functions/block.sql" . }}
 {{ template "functions/unblock.sql" . }}
 {{ template "functions/pause.sql" . }}
+{{ template "functions/strike.sql" . }}
 {{ template "functions/list_blocks.sql" . }}
 {{ template "functions/set_endpoint.sql" . }}
 {{ template "functions/drop_endpoint.sql" . }}

@@ -294,3 +294,56 @@ func TestBlockRace(t *testing.T) {
 		}
 	}
 }
+
+// TestStrike: each strike blocks for longer, up to the maximum; one during a block changes nothing, so
+// who goes on trying is not locked out for ever; strikes are forgotten when they have decayed.
+func TestStrike(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	strike := func(args string, strikes int64, length string) {
+		t.Helper()
+		if got := mustScan[string](t, app, "select strikes || ' ' || date_trunc('second', retry_after + interval '0.5 s') from pglimit.strike('l', "+args+")"); got != fmt.Sprint(strikes, " ", length) {
+			t.Errorf("strike(%s): %s, want %d %s", args, got, strikes, length)
+		}
+	}
+	args := "'s', '10 s', 3, '5 min', '1 hour'"
+	call := "hit('l', 's', 5, '1 hour')"
+	wantHit(t, app, call, "allowed", 4)
+	for i, length := range []string{"00:00:10", "00:00:30", "00:01:30", "00:04:30", "00:05:00", "00:05:00"} {
+		for range 3 { // two of them during the block
+			strike(args, int64(i+1), length)
+			wantBlocked(t, app, call)
+		}
+		mustExec(t, db.System(), "update pglimit.blocks set blocked_until = clock_timestamp()")
+		wantHit(t, app, "peek('l', 's', 5, '1 hour')", "allowed", 4)
+	}
+	// purge keeps what has not decayed, and the strikes count on
+	mustExec(t, operator, "select pglimit.set_purge_after('0 s'), pglimit.purge()")
+	strike(args, 7, "00:05:00")
+	// a pause neither counts nor forgets
+	mustExec(t, app, "select pglimit.pause('l', 's', duration => '10 min')")
+	strike(args, 7, "00:10:00")
+	mustExec(t, db.System(), "update pglimit.blocks set blocked_until = clock_timestamp() - interval '59 min'")
+	strike(args, 8, "00:05:00")
+	mustExec(t, db.System(), "update pglimit.blocks set blocked_until = clock_timestamp() - interval '61 min'")
+	strike(args, 1, "00:00:10")
+	mustExec(t, db.System(), "update pglimit.blocks set blocked_until = clock_timestamp(), strikes = 9000000000000")
+	strike(args, 9000000000001, "00:05:00")
+	mustExec(t, operator, "select pglimit.unblock('l', 's')")
+	strike(args, 1, "00:00:10")
+	mustExec(t, db.System(), "update pglimit.blocks set blocked_until = clock_timestamp(), strikes = 9")
+	strike("'s', '10 s', 1, '5 min', '1 hour'", 10, "00:00:10")
+	strike("'t'", 1, "00:01:00")
+	mustExec(t, operator, "select pglimit.block('l', 'u')")
+	if got := mustScan[*string](t, app, "select retry_after::text from pglimit.strike('l', 'u')"); got != nil {
+		t.Errorf("a strike shortens a ban for ever to %s", *got)
+	}
+	for _, args := range []string{"null", "' '", "'x', '0 s'", "'x', '1 month'", "'x', factor => 0.5", "'x', factor => 'NaN'", "'x', factor => null", "'x', maximum => '-1 s'", "'x', decay => null", "'x', why => ''"} {
+		_, err := app.Exec(t.Context(), "select pglimit.strike('l', "+args+")")
+		var server *pgconn.PgError
+		if !errors.As(err, &server) || server.Code != "PGL01" || server.Hint == "" {
+			t.Errorf("strike(%s): %v", args, err)
+		}
+	}
+}

@@ -44,6 +44,7 @@ var mayCall = map[string]string{
 	"sign_in_succeeded":       "a",
 	"sign_in_failed":          "a",
 	"check_sign_in":           "a",
+	"strike":                  "a",
 	"unblock":                 "o",
 	"pause":                   "ao",
 	"list_blocks":             "om",

@@ -112,7 +112,8 @@ begin
         from (values
             ('{pglimit_app}'::text[],
                 '{check_sign_in, claim_permit, enqueue_permit, heartbeat_replica, hit, poll_ticket,
-                reassert_permit, renew_permit, sign_in_failed, sign_in_succeeded}'::text[]),
+                reassert_permit, renew_permit, sign_in_failed, sign_in_succeeded,
+                strike}'::text[]),
             ('{pglimit_app, pglimit_operator}', '{forget, pause, release_permit}'),
             ('{pglimit_app, pglimit_operator, pglimit_monitor}', '{peek, pglimit_version}'),
             ('{pglimit_operator, pglimit_monitor}',

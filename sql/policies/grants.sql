@@ -34,7 +34,8 @@ grant execute on function
     pglimit.check_sign_in(text, text, text),
     pglimit.sign_in_failed(text, text, text),
     pglimit.sign_in_succeeded(text, text, text),
-    pglimit.heartbeat_replica(text, text, interval)
+    pglimit.heartbeat_replica(text, text, interval),
+    pglimit.strike(text, text, interval, double precision, interval, interval, text, text)
 to pglimit_app;
 
 -- what a service and an operator call

@@ -154,12 +154,20 @@ type poolClient struct {
 	lists *pgclient.Client
 }
 
+func (c *poolClient) ListBlocks(ctx context.Context, p pgclient.ListBlocksParams) ([]pgclient.BlockRow, error) {
+	return c.lists.ListBlocks(ctx, p)
+}
+
 func (c *poolClient) ListChanges(ctx context.Context, p pgclient.ListChangesParams) ([]pgclient.ChangeRow, error) {
 	return c.lists.ListChanges(ctx, p)
 }
 
 func (c *poolClient) ListCounters(ctx context.Context, p pgclient.ListCountersParams) ([]pgclient.CounterRow, error) {
 	return c.lists.ListCounters(ctx, p)
+}
+
+func (c *poolClient) ListEndpointOverrides(ctx context.Context, p pgclient.ListEndpointOverridesParams) ([]pgclient.EndpointOverrideRow, error) {
+	return c.lists.ListEndpointOverrides(ctx, p)
 }
 
 func (c *poolClient) ListEndpoints(ctx context.Context, p pgclient.ListEndpointsParams) ([]pgclient.EndpointRow, error) {
