@@ -7,8 +7,8 @@
 -- hold that character, so no two keys meet, and the order is still tenant, limit, subject.
 -- A row is stamped when it is not for hit's straight way: its subject may have an override or a
 -- block that is not over, or it counts by another algorithm than windows. Then reset_at is null,
--- and special_reset_at is what it would be. The straight way compares reset_at with the clock and so
--- misses it; only the special way pays for the look. Of a key with either the newest row is
+-- and special_reset_at is what it would be. The straight way compares reset_at with the clock and
+-- so misses it; only the special way pays for the look. Of a key with either the newest row is
 -- always stamped, or there is none: whoever sets the override holds the key's creation lock and
 -- then stamps the row, and who makes a row holds that lock too.
 -- Whatever the algorithm, what a row counts is nothing once its reset_at has passed:
