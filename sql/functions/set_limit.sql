@@ -76,8 +76,8 @@ begin
             errcode = 'PGL01',
             message = format('on_lapse %s is unknown',
                 coalesce(quote_literal(set_limit.on_lapse), 'null')),
-            detail = 'It says what becomes of a hold that is not settled in time: it stays charged, '
-                || 'or purge gives it back.',
+            detail = 'It says what becomes of a hold that is not settled in time: it stays '
+                || 'charged, or purge gives it back.',
             hint = 'Pass on_lapse => ''keep'' or ''return''.';
     end if;
     perform pglimit._check_rule(set_limit.mode, set_limit.on_outage);

@@ -11,12 +11,12 @@
 --   * forced: counts the cost, which may be negative, whatever is left, unless more than max_debt
 --     would be missing then; remaining may be below 0. What is given back is of what is open now,
 --     in every mode;
---   * hold_for: keeps what is charged as a hold for so long, and `charged` is its hold_id then, or 0
---     where nothing was counted;
+--   * hold_for: keeps what is charged as a hold for so long, and `charged` is its hold_id then, or
+--     0 where nothing was counted;
 --   * hold: the hold that the cost corrects: what is given back is of the window it was charged in
 --     alone.
--- Writes: counters or durable_counters (one row); holds or durable_holds. Locks: that row; for a key
--- without a row, first its creation lock; for a hold, then the installation's row in a new epoch. A
+-- Writes: counters or durable_counters (one row); holds or durable_holds. Locks: that row; for a
+-- key without a row, first its creation lock; for a hold, then the installation's row in a new epoch. A
 -- refusal writes and locks nothing.
 -- Safe under concurrency because it decides twice: by a plain read, and, where that ends in a
 -- change, again by the row under its lock, with a fresh clock and a fresh look at the override. Who
@@ -273,7 +273,8 @@ begin
                     else 'limit'
                 end,
                 v_quota,
-                greatest(v_left, case when _hit_special.forced then -9223372036854775807 else 0 end),
+                greatest(
+                    v_left, case when _hit_special.forced then -9223372036854775807 else 0 end),
                 v_retry,
                 case when v_open then v_reset end,
                 v_on_outage,

@@ -1,5 +1,5 @@
--- Gives back what a hold charged, which has lapsed and whose lock the caller has; false, and nothing
--- changed, where the counter is in use and would have to be waited for. Writes: counters or
+-- Gives back what a hold charged, which has lapsed and whose lock the caller has; false, and
+-- nothing changed, where the counter is in use and would have to be waited for. Writes: counters or
 -- durable_counters (one row). Locks: that row, without waiting: so purge, which calls this, is in
 -- no circle with sessions that hold a counter and want another lock of its.
 create or replace function pglimit._return_hold(hold pglimit.holds, durable boolean)
