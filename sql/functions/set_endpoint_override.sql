@@ -66,7 +66,15 @@ begin
     set overridden = true
     where e.tenant in (v_tenant, '') and e.endpoint = set_endpoint_override.endpoint;
     if not found then
-        perform pglimit._unknown_endpoint(set_endpoint_override.endpoint);
+        raise exception using
+            errcode = 'PGL02',
+            message = format('unknown endpoint %s', quote_literal(set_endpoint_override.endpoint)),
+            detail = 'An override changes an endpoint that is set; claims of one that is not look '
+                || 'for none.',
+            hint = format(
+                'Create it first: select pglimit.set_endpoint(%s, holder_cap => 2, '
+                || 'time_bound => ''1 minute'');',
+                quote_literal(set_endpoint_override.endpoint));
     end if;
     select to_jsonb(o)
     into v_before
