@@ -317,12 +317,24 @@ func TestDoctor(t *testing.T) {
 		wantRow(t, doctor(t, db.monitor, ""), "installation", "failure", "show_installation fails: function pglimit.show_installation() does not exist")
 	})
 
+	t.Run("Sentinel", func(t *testing.T) {
+		db := setupDoctor(t, server)
+		app := db.Conn("pglimit_app")
+		wantGrant(t, app, cats)
+		mustExec(t, db.System(), lose)
+		wantRow(t, doctor(t, db.monitor, ""), "sentinel", "warning", "since the last claim, losses in all: 1")
+		wantGrant(t, app, cats)
+		wantRow(t, doctor(t, db.monitor, ""), "sentinel", "warning", "emptied counters and permits at ")
+		mustExec(t, db.System(), "update pglimit.installation set lost_at = lost_at - interval '1 day'")
+		wantRow(t, doctor(t, db.monitor, ""), "sentinel", "ok", "losses in all: 1")
+	})
+
 	t.Run("Purge", func(t *testing.T) {
 		db := setupDoctor(t, server)
 		wantRow(t, doctor(t, db.monitor, ""), "purge", "ok", "nothing to purge")
 		wantRow(t, doctor(t, db.monitor, ""), "sentinel", "ok", "no permit was claimed yet")
 		wantGrant(t, db.Conn("pglimit_app"), "'e', 'h', 1, lease => '1 hour'")
-		wantRow(t, doctor(t, db.monitor, ""), "sentinel", "ok", "the present epoch began at ")
+		wantRow(t, doctor(t, db.monitor, ""), "sentinel", "ok", "nothing was lost")
 		wantRow(t, doctor(t, db.monitor, ""), "purge", "warning", "there was no purge yet")
 		mustExec(t, db.operator, "select pglimit.purge()")
 		wantRow(t, doctor(t, db.monitor, ""), "purge", "ok", "the last purge was at ")

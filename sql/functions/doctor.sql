@@ -32,6 +32,8 @@ declare
     v_in_use bigint;
     v_last_purge timestamptz;
     v_late boolean;
+    v_losses bigint;
+    v_lost_at timestamptz;
     v_purge_after interval;
     v_used boolean;
     v_sees_all boolean := pg_has_role('pg_read_all_stats', 'usage');
@@ -251,8 +253,10 @@ begin
 
     -- installation: its one row, without which there is no cap over all endpoints
     begin
-        select i.installation_cap, i.in_use, i.epoch_since, i.purge_after, i.last_purge_at
-        into v_cap, v_in_use, v_epoch_since, v_purge_after, v_last_purge
+        select
+            i.installation_cap, i.in_use, i.epoch_since, i.purge_after, i.last_purge_at, i.losses,
+            i.lost_at
+        into v_cap, v_in_use, v_epoch_since, v_purge_after, v_last_purge, v_losses, v_lost_at
         from pglimit.show_installation() i;
         if v_cap is null then
             return query values (
@@ -368,16 +372,27 @@ begin
     select 'defaults', 'ok', 'transactions begin as read committed and read write', null
     where not exists (select from findings);
 
-    -- sentinel: when counters and permits were last lost. Since when the present epoch runs is all
-    -- that show_installation tells: its columns about losses, once there, are to be read here.
+    -- sentinel: when counters and permits were last lost. A loss that nobody has found yet counts
+    -- in losses, and has no instant.
+    v_late := v_losses > 0
+        and coalesce(v_lost_at > clock_timestamp() - interval '1 day', true);
     return query values (
-        'sentinel', 'ok',
+        'sentinel',
+        case when v_late then 'warning' else 'ok' end,
         case
+            when v_losses > 0
+            then format('a crash or fail-over emptied counters and permits %s, losses in all: %s',
+                coalesce('at ' || date_trunc('second', v_lost_at), 'since the last claim'),
+                v_losses)
             when v_epoch_since is null then 'no permit was claimed yet'
-            else format('the present epoch began at %s: with the first claim, after a crash or '
-                'fail-over, or by raise_epoch', date_trunc('second', v_epoch_since))
+            else format('the present epoch began at %s, and nothing was lost by a crash or '
+                'fail-over', date_trunc('second', v_epoch_since))
         end,
-        null::text);
+        case
+            when v_late
+            then 'Look in the server''s log for what ended it. select * from '
+                'pglimit.show_installation(); says how much room is kept (reserved).'
+        end);
 
     -- purge: nothing schedules it
     begin
