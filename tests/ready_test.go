@@ -102,8 +102,9 @@ func TestInstallReadyRace(t *testing.T) {
 func TestInstallReadyWaitsInOrder(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	first, second := db.System(), db.Conn("pglimit_operator")
+	first, second := connect(t, db.SuperURL()), db.Conn("pglimit_operator")
 	mustExec(t, first, "begin; select pglimit._lock_creation(5, 'request_in_flight')")
+	mustExec(t, db.Super(), "select 1") // is connected before anybody waits, which ends after a second
 	installed := make(chan error, 1)
 	go func() {
 		_, err := second.Exec(context.Background(), "select pglimit.install_ready('request_in_flight')")
