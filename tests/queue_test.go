@@ -452,3 +452,30 @@ func TestHeavyTicketOfAHolder(t *testing.T) {
 	wantPoll(t, app, heavy, "granted")
 	wantPoll(t, app, light, "holder")
 }
+
+// TestTicketGivenUpWhileGranted: whoever gives a ticket up while its permit is being granted is not told that he did, for
+// then nobody would look for the permit.
+func TestTicketGivenUpWhileGranted(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, other, super := db.Conn("pglimit_app"), db.Conn("pglimit_app"), connect(t, db.SuperURL())
+	mustExec(t, db.Super(), "select 1") // is connected before anybody waits, which ends after a second
+	ticket := enqueue(t, app, "'e', 'h', endpoint_cap => 2, weight => 2, lease => '1 hour'")
+	mustExec(t, super, "begin; select pglimit._lock_creation(2, e'\\x1fe\\x1f')")
+	polled := make(chan struct{})
+	go func() {
+		defer close(polled)
+		wantPoll(t, app, ticket, "granted")
+	}()
+	waitForLock(t, db, app.PgConn().PID())
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		wantReason(t, other, fmt.Sprintf("release_permit(%d)", ticket), "unknown")
+	}()
+	waitForLock(t, db, other.PgConn().PID())
+	mustExec(t, super, "commit")
+	<-polled
+	<-released
+	wantPoll(t, other, ticket, "granted")
+}

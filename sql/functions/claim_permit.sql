@@ -7,6 +7,9 @@
 -- gives all lanes their new turn, which sorts after every dead one. Correct without purge: a lane
 -- is free as soon as its lease has ended. With a request_id a live permit of the same request is
 -- the answer, whatever else the call asks for; the creation lock of the request is the first lock.
+-- The claim of a ticket, for poll_ticket, is a request too: it locks that, the queue and the
+-- ticket's row before any lane, and gives the ticket up with the grant. What modes shadow and off
+-- grant beyond the caps takes its lane last, see _grant_beyond.
 create or replace function pglimit.claim_permit(
     endpoint text,
     holder text,
