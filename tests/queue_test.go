@@ -479,3 +479,25 @@ func TestTicketGivenUpWhileGranted(t *testing.T) {
 	<-released
 	wantPoll(t, other, ticket, "granted")
 }
+
+// TestTicketInOtherModes: in modes shadow and off a ticket that is over is worth nothing, and one that is good is used up.
+func TestTicketInOtherModes(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"shadow", "off"} {
+		db := dbtest.New(t)
+		app := db.Conn("pglimit_app")
+		mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_endpoint('e', endpoint_cap => 0, time_bound => '1 hour', mode => '"+mode+"')")
+		ticket, gone := enqueue(t, app, "'e', 'h'"), enqueue(t, app, "'e', 'h'")
+		wantReason(t, app, fmt.Sprintf("release_permit(%d)", gone), "released")
+		wantPoll(t, app, gone, "unknown")
+		wantReason(t, app, fmt.Sprintf("claim_permit('e', 'h', ticket => %d)", gone), "no ticket")
+		wantReason(t, app, fmt.Sprintf("claim_permit('e', 'other', ticket => %d)", ticket), "no ticket")
+		first := wantPoll(t, app, ticket, mode)
+		if again := wantPoll(t, app, ticket, "granted"); *again.ID != *first.ID {
+			t.Errorf("%s: permit %d, then %d", mode, *first.ID, *again.ID)
+		}
+		if n := mustScan[int](t, db.Conn("pglimit_operator"), "select count(*) from pglimit.list_permits()"); n != 1 {
+			t.Errorf("%s: %d permits and tickets", mode, n)
+		}
+	}
+}

@@ -151,7 +151,13 @@ begin
                 from pglimit._grant_beyond(
                     v_tenant, claim_permit.endpoint, claim_permit.holder, claim_permit.lease,
                     v_time_bound, v_longest, claim_permit.weight, claim_permit.request_id,
-                    v_request, claim_permit.note, false) b;
+                    v_request, claim_permit.note, false, null, claim_permit.ticket) b;
+                if v_id is null then
+                    return row(
+                        false, 'no ticket', null, null, null, null, null,
+                        v_time_bound, v_row_cap, v_on_outage, v_version,
+                        null)::pglimit.claim_row;
+                end if;
                 return row(
                     true, 'off', v_id, v_expires, null, null, null,
                     v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
@@ -349,14 +355,19 @@ begin
             into v_id, v_expires
             from pglimit._grant_beyond(
                 v_tenant, claim_permit.endpoint, claim_permit.holder, v_lease, null, v_longest,
-                claim_permit.weight, null, v_request, claim_permit.note, true) b;
-            if claim_permit.ticket is not null then
+                claim_permit.weight, null, v_request, claim_permit.note, true, null,
+                claim_permit.ticket) b;
+            if claim_permit.ticket is not null and v_id is not null then
                 perform pglimit._leave_queue(
                     v_tenant, claim_permit.endpoint, claim_permit.ticket);
             end if;
-            return row(
-                true, 'shadow', v_id, v_expires, v_cap, v_in_use, v_retry,
-                v_time_bound, v_row_cap, v_on_outage, v_version, v_reason)::pglimit.claim_row;
+            if v_id is not null then
+                return row(
+                    true, 'shadow', v_id, v_expires, v_cap, v_in_use, v_retry,
+                    v_time_bound, v_row_cap, v_on_outage, v_version,
+                    v_reason)::pglimit.claim_row;
+            end if;
+            v_reason := 'no ticket';
         end if;
         return row(
             false, v_reason, null, null, v_cap, v_in_use, v_retry,

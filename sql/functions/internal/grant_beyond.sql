@@ -1,9 +1,10 @@
 -- Grants a permit that takes no place in any pool, as modes shadow and off do; so that it can be
 -- renewed, released and listed it has a lane of the endpoint's pool of such permits, which has no
 -- cap. `counted` is true for what mode enforce would have refused: the lane counts it. A request
--- that has a live permit gets that one. `reasserted` is the permit_id of a permit that a crash
--- lost, which it gets again. Writes: permits; in a new epoch installation and sentinel.
--- Locks: of a request its creation lock, which a caller who holds any lock holds already; a lane,
+-- that has a live permit gets that one; a claim by a ticket that is over gets none. `reasserted` is
+-- the permit_id of a permit that a crash lost, which it gets again. Writes: permits; in a new epoch installation and sentinel.
+-- Locks: of a request its creation lock, which a caller who holds any lock holds already; the
+-- ticket, which nobody has who waits for what a caller with a ticket holds; a lane,
 -- without waiting; where lanes are made the pool's creation lock, the last kind of all.
 create or replace function pglimit._grant_beyond(
     tenant text,
@@ -18,6 +19,7 @@ create or replace function pglimit._grant_beyond(
     note jsonb,
     counted boolean,
     reasserted bigint default null,
+    ticket bigint default null,
     out permit_id bigint,
     out expires_at timestamptz
 )
@@ -58,6 +60,21 @@ begin
         order by p.permit_id desc
         limit 1;
         if expires_at > clock_timestamp() then
+            return;
+        end if;
+        expires_at := null;
+        permit_id := null;
+    end if;
+    if _grant_beyond.ticket is not null then
+        -- to the end, so that nobody is told that he gave it up
+        perform
+        from pglimit.permits p
+        where p.permit_id = _grant_beyond.ticket
+            and p.queue_tag is not null
+            and p.for_pool = v_for
+            and p.expires_at > clock_timestamp()
+        for update;
+        if not found then
             return;
         end if;
     end if;
@@ -117,9 +134,11 @@ end
 $$;
 
 comment on function pglimit._grant_beyond(
-    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean, bigint) is
+    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean, bigint,
+    bigint) is
     'internal: grants a permit that takes no place in any pool';
 
 revoke all on function pglimit._grant_beyond(
-    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean, bigint)
+    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean, bigint,
+    bigint)
 from public;
