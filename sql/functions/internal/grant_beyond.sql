@@ -2,10 +2,10 @@
 -- renewed, released and listed it has a lane of the endpoint's pool of such permits, which has no
 -- cap. `counted` is true for what mode enforce would have refused: the lane counts it. A request
 -- that has a live permit gets that one; a claim by a ticket that is over gets none. `reasserted` is
--- the permit_id of a permit that a crash lost, which it gets again. Writes: permits; in a new epoch installation and sentinel.
--- Locks: of a request its creation lock, which a caller who holds any lock holds already; the
--- ticket, which nobody has who waits for what a caller with a ticket holds; a lane,
--- without waiting; where lanes are made the pool's creation lock, the last kind of all.
+-- the permit_id of a permit that a crash lost, which it gets again. Writes: permits; in a new epoch
+-- installation and sentinel. Locks: of a request its creation lock, which a caller who holds any
+-- lock holds already; the ticket, which nobody has who waits for what a caller with a ticket holds;
+-- a lane, without waiting; where lanes are made the pool's creation lock, the last kind of all.
 create or replace function pglimit._grant_beyond(
     tenant text,
     endpoint text,
