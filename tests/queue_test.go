@@ -190,6 +190,60 @@ func TestTicketThatCanNeverGo(t *testing.T) {
 	wantPoll(t, app, light, "granted")
 }
 
+// TestCapLoweredBelowAPolledTicket: the ticket is over as well when it had been waiting for that pool, whichever it is;
+// it does not keep those behind it, and claims without a ticket, out of an empty pool.
+func TestCapLoweredBelowAPolledTicket(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	for full, caps := range map[string][2]string{
+		"holder":       {"holder_cap => 3", "holder_cap => 2"},
+		"endpoint":     {"endpoint_cap => 3", "endpoint_cap => 2"},
+		"installation": {"in_installation => true", "in_installation => true"},
+	} {
+		set := "select pglimit.set_endpoint('" + full + "', time_bound => '1 hour', fair => true, "
+		if full != "installation" {
+			set += "in_installation => false, "
+		}
+		mustExec(t, operator, "select pglimit.set_installation_cap(3)")
+		mustExec(t, operator, set+caps[0]+")")
+		held := wantGrant(t, app, "'"+full+"', 'h', weight => 3")
+		heavy := enqueue(t, app, "'"+full+"', 'h', weight => 3, deadline => '1 hour'")
+		wantPoll(t, app, heavy, full)
+		light := enqueue(t, app, "'"+full+"', 'h'")
+		mustExec(t, operator, "select pglimit.set_installation_cap(2)")
+		mustExec(t, operator, set+caps[1]+")")
+		wantReason(t, app, fmt.Sprintf("release_permit(%d)", *held.ID), "released")
+		wantPoll(t, app, heavy, "never")
+		l := wantPoll(t, app, light, "granted")
+		wantReason(t, app, fmt.Sprintf("release_permit(%d)", *l.ID), "released")
+	}
+}
+
+// TestHolderDoesNotOvertakeHimself: a light ticket waits for the heavy one that its holder drew before, also while that
+// one's slots are not free in the holder's own pool; tickets of others need not wait for it.
+func TestHolderDoesNotOvertakeHimself(t *testing.T) {
+	t.Parallel()
+	app := dbtest.New(t).Conn("pglimit_app")
+	const args = ", holder_cap => 2, endpoint_cap => 10, lease => '1 hour'"
+	a, b := wantGrant(t, app, "'e', 'h'"+args), wantGrant(t, app, "'e', 'h'"+args)
+	heavy := enqueue(t, app, "'e', 'h', weight => 2"+args)
+	light := enqueue(t, app, "'e', 'h'"+args)
+	other := enqueue(t, app, "'e', 'other'"+args)
+	wantPoll(t, app, heavy, "holder")
+	wantPoll(t, app, light, "holder")
+	wantReason(t, app, fmt.Sprintf("release_permit(%d)", *a.ID), "released")
+	wantPoll(t, app, light, "queue")
+	wantPoll(t, app, heavy, "holder")
+	wantPoll(t, app, other, "granted")
+	wantReason(t, app, fmt.Sprintf("release_permit(%d)", *b.ID), "released")
+	wantPoll(t, app, light, "queue")
+	h := wantPoll(t, app, heavy, "granted")
+	wantPoll(t, app, light, "holder")
+	wantReason(t, app, fmt.Sprintf("release_permit(%d)", *h.ID), "released")
+	wantPoll(t, app, light, "granted")
+}
+
 // TestHeavyTicket waits for its slots, and lighter ones behind it wait for it.
 func TestHeavyTicket(t *testing.T) {
 	t.Parallel()

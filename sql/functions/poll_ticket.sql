@@ -117,7 +117,10 @@ begin
         select f.in_use, f.free_at
         into v_in_use, v_free_at
         from pglimit._find_lanes(v_pool, v_cap, v_seat.weight) f;
-        if v_in_use + v_seat.weight > v_cap and v_seat.weight <= v_cap then
+        if v_seat.weight > v_cap then
+            -- lowered since
+            v_reason := 'never';
+        elsif v_in_use + v_seat.weight > v_cap then
             v_reason := (array['holder', 'endpoint', 'installation'])[v_seat.full_pool];
             v_retry := greatest(v_free_at - clock_timestamp(), interval '1 microsecond');
         else

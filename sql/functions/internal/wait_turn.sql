@@ -1,9 +1,9 @@
 -- Says whether it is the turn of a ticket, or of a claim without one, at an endpoint with a queue.
 -- Tickets are served by their tag. One whose holder has no room in his own pool is passed over, for
--- the room of others is of no use to him. A ticket may go when there is room for all before it and
+-- the room of others is of no use to him; his later ones wait for it. A ticket may go when there is room for all before it and
 -- for itself; a claim without a ticket when nobody waits who could go. `room` is what the pools
 -- shared with others have free, null for no bound; `holder_room` likewise in the holder's pool.
--- `need` is what those before it will take. Writes and locks nothing: an answer to rely on is
+-- `need` is what those before it will take at most. Writes and locks nothing: an answer to rely on is
 -- asked for under the queue's creation lock, which all have who wait or let others go.
 create or replace function pglimit._wait_turn(
     tenant text,
@@ -35,6 +35,7 @@ declare
     v_rooms bigint[] := array[_wait_turn.holder_room];
     v_at integer;
     v_cap bigint;
+    v_decided boolean := _wait_turn.room is null and _wait_turn.ticket is not null;
     v_other record;
 begin
     turn := true;
@@ -64,6 +65,11 @@ begin
         exit when v_other.permit_id = _wait_turn.ticket;
         ahead := ahead + 1;
         v_at := array_position(v_holders, v_other.for_pool);
+        if v_decided and v_at is distinct from 1 then
+            -- whether this one could go changes nothing any more, and costs a look at its pool
+            need := need + v_other.weight;
+            continue;
+        end if;
         if v_at is null then
             v_cap := coalesce(v_other.holder_cap, v_holder_cap);
             if v_overridden then
@@ -82,11 +88,17 @@ begin
                     select f.in_use from pglimit._find_lanes(v_other.for_pool, v_cap, 1) f);
             end if;
         end if;
-        continue when v_other.weight > v_rooms[v_at];
+        if v_other.weight > v_rooms[v_at] then
+            v_rooms[v_at] := 0;
+            continue;
+        end if;
         v_rooms[v_at] := v_rooms[v_at] - v_other.weight;
         need := need + v_other.weight;
         if _wait_turn.ticket is null then
             turn := false;
+            v_decided := true;
+        else
+            v_decided := coalesce(need + _wait_turn.weight > _wait_turn.room, true);
         end if;
     end loop;
     if _wait_turn.ticket is not null then
