@@ -356,6 +356,11 @@ func TestTicketOfAnother(t *testing.T) {
 	if got := mustScan[string](t, app, fmt.Sprintf("select reason from pglimit.claim_permit('e', 'a', %s, ticket => %d)", args, ticket)); got != "granted" {
 		t.Errorf("a with a's ticket: %s", got)
 	}
+	for _, other := range []string{"'e', 'b'", "'f', 'a'"} {
+		if got := mustScan[string](t, app, fmt.Sprintf("select reason from pglimit.claim_permit(%s, %s, ticket => %d)", other, args, ticket)); got != "no ticket" {
+			t.Errorf("%s with a's ticket, after its grant: %s", other, got)
+		}
+	}
 	if _, err := app.Exec(t.Context(), "select pglimit.claim_permit('e', 'a', endpoint_cap => 1, lease => '1 s', ticket => 1, request_id => 'r')"); sqlState(err) != "PGL01" {
 		t.Errorf("ticket and request_id: %v", err)
 	}
