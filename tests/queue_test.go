@@ -366,6 +366,42 @@ func TestTicketOfAnother(t *testing.T) {
 	}
 }
 
+// TestTicketThatIsAPermit: where a mode grants what a claim asks for, a number that is no ticket of the endpoint ends
+// nothing that has it.
+func TestTicketThatIsAPermit(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	for _, mode := range []string{"shadow", "off"} {
+		mustExec(t, operator, "select pglimit.set_endpoint('"+mode+"', endpoint_cap => 1, time_bound => '1 hour', mode => '"+mode+"')")
+		enqueue(t, app, "'"+mode+"', 'h'")
+		permit := wantGrant(t, app, "'"+mode+" not', 'a', weight => 2, endpoint_cap => 2, holder_cap => 2, lease => '1 hour'")
+		if got := mustScan[bool](t, app, fmt.Sprintf("select granted from pglimit.claim_permit('%s', 'h', ticket => %d)", mode, *permit.ID)); !got {
+			t.Errorf("mode %s refused", mode)
+		}
+		wantReason(t, app, fmt.Sprintf("renew_permit(%d)", *permit.ID), "renewed")
+	}
+}
+
+// TestGrantWaitsForNoTicket: release_holder may have locked the ticket and wait for a slot that the grant has taken, so
+// the grant must not wait for the ticket's row.
+func TestGrantWaitsForNoTicket(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator, system := db.Conn("pglimit_app"), db.Conn("pglimit_operator"), db.Conn("pglimit_system")
+	mustExec(t, system, "set role pglimit_system")
+	for mode, want := range map[string]string{"enforce": "granted", "shadow": "granted", "off": "off"} {
+		mustExec(t, operator, "select pglimit.set_endpoint('"+mode+"', endpoint_cap => 1, time_bound => '1 hour', mode => '"+mode+"')")
+		ticket := enqueue(t, app, "'"+mode+"', 'h'")
+		mustExec(t, system, fmt.Sprintf("begin; select from pglimit.permits where permit_id = %d for update", ticket))
+		granted := wantPoll(t, app, ticket, want)
+		mustExec(t, system, fmt.Sprintf("update pglimit.permits set expires_at = '-infinity' where permit_id = %d; commit", ticket))
+		if again := wantPoll(t, app, ticket, "granted"); granted.ID != nil && again.ID != nil && *granted.ID != *again.ID {
+			t.Errorf("mode %s: permit %d, and then %d", mode, *granted.ID, *again.ID)
+		}
+	}
+}
+
 // TestWaitersComeWhileSlotsAreLocked steps through the race of a fair endpoint: a claim without a ticket looks and sees
 // nobody wait, a ticket is drawn, the slot is free. The claim must not have it.
 func TestWaitersComeWhileSlotsAreLocked(t *testing.T) {

@@ -160,6 +160,8 @@ begin
                     v_tenant, claim_permit.endpoint, claim_permit.holder, claim_permit.lease,
                     v_time_bound, v_longest, claim_permit.weight, claim_permit.request_id,
                     v_request, claim_permit.note, false) b;
+                perform pglimit._leave_queue(
+                    v_tenant, claim_permit.endpoint, claim_permit.ticket);
                 return row(
                     true, 'off', v_id, v_expires, null, null, null,
                     v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;

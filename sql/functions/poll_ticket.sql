@@ -149,11 +149,6 @@ begin
             tenant => v_tenant,
             ticket => poll_ticket.ticket);
         if v_claim.granted then
-            if v_claim.reason = 'off' then
-                update pglimit.permits p
-                set expires_at = '-infinity'
-                where p.permit_id = poll_ticket.ticket;
-            end if;
             return row(
                 true, v_claim.reason, v_claim.permit_id, v_claim.expires_at, null, null,
                 v_claim.cap, v_claim.in_use, v_claim.retry_after, v_claim.time_bound,

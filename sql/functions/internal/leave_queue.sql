@@ -1,6 +1,8 @@
 -- Gives up the place of a ticket that was granted, and notes how far the queue has been served. The
--- caller holds the queue's creation lock. Writes: permits. Locks: the ticket's row, which only a
--- renewal or a release of it could hold, and the queue's state.
+-- caller holds the queue's creation lock. Writes: permits. Locks: the queue's state; the ticket's
+-- row, for which it does not wait: its caller holds lanes, and release_holder, which may have
+-- locked the ticket, waits for one of them where it lapsed just before. A renewal or another poll
+-- of the ticket is over in a moment; a release ends the ticket as well.
 create or replace function pglimit._leave_queue(tenant text, endpoint text, ticket bigint)
 returns void
 language plpgsql
@@ -18,10 +20,20 @@ begin
     if _leave_queue.ticket is null then
         return;
     end if;
-    update pglimit.permits p
-    set expires_at = '-infinity'
-    where p.permit_id = _leave_queue.ticket
-    returning p.queue_tag into v_tag;
+    select p.queue_tag into v_tag
+    from pglimit.permits p
+    where p.permit_id = _leave_queue.ticket and p.pool || '' = v_queue;
+    for v_attempt in 1..20 loop
+        update pglimit.permits p
+        set expires_at = '-infinity'
+        where p.ctid = (
+            select l.ctid
+            from pglimit.permits l
+            where l.permit_id = _leave_queue.ticket and l.pool || '' = v_queue
+            for update skip locked);
+        exit when found;
+        perform pg_sleep(0.0005);
+    end loop;
     select max(s.ends_at) into v_last
     from pglimit._current_rows(v_queue) s
     where s.expires_at > clock_timestamp();
