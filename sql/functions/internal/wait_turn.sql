@@ -1,10 +1,11 @@
--- Says whether it is the turn of a ticket, or of a claim without one, at an endpoint with a queue.
--- Tickets are served by their tag. One whose holder has no room in his own pool is passed over, for
--- the room of others is of no use to him; his later ones wait for it. A ticket may go when there is room for all before it and
--- for itself; a claim without a ticket when nobody waits who could go. `room` is what the pools
--- shared with others have free, null for no bound; `holder_room` likewise in the holder's pool.
--- `need` is what those before it will take at most. Writes and locks nothing: an answer to rely on is
--- asked for under the queue's creation lock, which all have who wait or let others go.
+-- Says whether it is the turn of a ticket, or of a claim without one, at an endpoint with a
+-- queue. Tickets are served by their tag. One whose holder has no room in his own pool is passed
+-- over, for the room of others is of no use to him; his later ones wait for it. A ticket may go
+-- when there is room for all before it and for itself; a claim without a ticket when nobody
+-- waits who could go. `room` is what the pools shared with others have free, null for no bound;
+-- `holder_room` likewise in the holder's pool. `need` is what those before it will take at most.
+-- Writes and locks nothing: an answer to rely on is asked for under the queue's creation lock,
+-- which all have who wait or let others go.
 create or replace function pglimit._wait_turn(
     tenant text,
     endpoint text,
