@@ -3,15 +3,15 @@
 -- installation's pool the room that _begin_epoch keeps comes first. A permit that is live is
 -- renewed, and what lapsed or was released since the loss stays so while its rows tell. Whoever
 -- claimed meanwhile has a greater permit_id.
--- Writes: permits (the lanes taken); where it is the first to find the loss also installation and
--- sentinel. Locks, in the order of a claim: the creation lock of this permit_id (of two calls the
--- second finds the permit live), lanes of the holder's and the endpoint's pool, the creation lock
--- of the installation's pool, which keeps others from the same reserve, its lanes, the
--- installation's row. It waits for creation locks and that row only, and for the head row of a
--- permit that is live. Every pool is looked at before anything is locked, so a refusal writes
--- nothing unless it lost a race or was the first to find the loss. A lane of the reserve counts as
--- in use for everybody, so that taking it over makes no pool fuller; the clock is read again under
--- the locks.
+-- Writes: permits (the lanes taken); where it is the first to find the loss also installation
+-- and sentinel. Locks, in the order of a claim: the creation lock of this permit_id (of two
+-- calls the second finds the permit live), lanes of the holder's and the endpoint's pool, the
+-- creation lock of the installation's pool, which keeps others from the same reserve, its lanes,
+-- the installation's row; beyond the caps, in modes shadow and off, see _grant_beyond. It waits
+-- for creation locks and that row only, and for the head row of a permit that is live. Every
+-- pool is looked at before anything is locked, so a refusal writes nothing unless it lost a race
+-- or was the first to find the loss. A lane of the reserve counts as in use for everybody, so
+-- that taking it over makes no pool fuller; the clock is read again under the locks.
 create or replace function pglimit.reassert_permit(
     permit_id bigint,
     endpoint text,
@@ -51,6 +51,8 @@ declare
     v_installation_cap bigint;
     v_in_installation boolean;
     v_special boolean;
+    v_mode text;
+    v_beyond boolean;
     v_time_bound interval;
     v_longest interval;
     v_asked interval := reassert_permit.lease;
@@ -88,8 +90,8 @@ begin
         reassert_permit.endpoint_cap, reassert_permit.installation_cap, reassert_permit.lease,
         reassert_permit.weight, reassert_permit.note, v_tenant);
 
-    -- what the call leaves out, and the holder's override, as in claim_permit. Modes and queues
-    -- count for nothing: the permit was granted before.
+    -- what the call leaves out, and the holder's override, as in claim_permit. Queues count for
+    -- nothing: the permit was granted before.
     select
         e.holder_cap, e.endpoint_cap, e.in_installation, e.time_bound, e.longest, e.special
     into
@@ -104,8 +106,8 @@ begin
         where i.singleton;
     end if;
     if v_special then
-        select coalesce(r.holder_cap, reassert_permit.holder_cap)
-        into reassert_permit.holder_cap
+        select r.mode, coalesce(r.holder_cap, reassert_permit.holder_cap)
+        into v_mode, reassert_permit.holder_cap
         from pglimit._claim_rule(
             v_tenant, reassert_permit.endpoint, reassert_permit.holder) r;
     end if;
@@ -171,9 +173,14 @@ begin
         end if;
         exit when v_look = 2;
 
+        -- mode off looks at no pool, and what shadow does not refuse goes beyond the caps
+        v_beyond := v_mode = 'off';
         for k in 1..3 loop
+            exit when v_beyond;
             continue when v_caps[k] is null;
             if reassert_permit.weight > v_caps[k] then
+                v_beyond := v_mode = 'shadow';
+                exit when v_beyond;
                 return row(false, 'never', null)::pglimit.renew_row;
             end if;
             select f.in_use
@@ -184,6 +191,8 @@ begin
                 v_in_use := v_in_use - cardinality(v_kept);
             end if;
             if v_in_use + reassert_permit.weight > v_caps[k] then
+                v_beyond := v_mode = 'shadow';
+                exit when v_beyond;
                 return row(false, v_kinds[k], null)::pglimit.renew_row;
             end if;
         end loop;
@@ -191,6 +200,7 @@ begin
     end loop;
 
     for k in 1..3 loop
+        exit when v_beyond;
         continue when v_caps[k] is null;
         v_held := array[]::tid[];
         if k = 3 then
@@ -218,6 +228,8 @@ begin
             into v_in_use
             from pglimit._find_lanes(v_pools[3], v_caps[3], reassert_permit.weight) f;
             if v_in_use + reassert_permit.weight > v_caps[3] then
+                v_beyond := v_mode = 'shadow';
+                exit when v_beyond;
                 return row(false, v_kinds[3], null)::pglimit.renew_row;
             end if;
         end if;
@@ -228,6 +240,8 @@ begin
             from pglimit._take_lanes(
                 k, v_pools[k], v_caps[k], reassert_permit.weight, v_held) f;
             if v_part is null then
+                v_beyond := v_mode = 'shadow';
+                exit when v_beyond;
                 return row(false, v_kinds[k], null)::pglimit.renew_row;
             end if;
         end if;
@@ -242,6 +256,18 @@ begin
         return row(false, 'late', null)::pglimit.renew_row;
     end if;
 
+    if v_beyond then
+        select b.expires_at
+        into v_expires
+        from pglimit._grant_beyond(
+            v_tenant, reassert_permit.endpoint, reassert_permit.holder, v_lease, null, v_longest,
+            reassert_permit.weight, null, null, reassert_permit.note, false,
+            reassert_permit.permit_id) b;
+        update pglimit.permits p
+        set reasserted_at = p.claimed_at
+        where p.permit_id = reassert_permit.permit_id;
+        return row(true, 'reasserted', v_expires)::pglimit.renew_row;
+    end if;
     v_expires := v_now + least(v_lease, v_longest);
     update pglimit.permits p
     set turn = greatest(p.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint),

@@ -1,9 +1,10 @@
 -- Grants a permit that takes no place in any pool, as modes shadow and off do; so that it can be
--- renewed, released and listed it has a lane of the endpoint's pool of such permits, which has no
--- cap. `counted` is true for what mode enforce would have refused: the lane counts it. A request
--- that has a live permit gets that one. Writes: permits; in a new epoch installation and sentinel.
--- Locks: of a request its creation lock, which a caller who holds any lock holds already; a lane,
--- without waiting; where lanes are made the pool's creation lock, the last kind of all.
+-- renewed, released and listed it has a lane of the endpoint's pool of such permits, which has
+-- no cap. `counted` is true for what mode enforce would have refused: the lane counts it. A
+-- request that has a live permit gets that one. `old_id` is given for a permit that is
+-- reasserted. Writes: permits; in a new epoch installation and sentinel. Locks: of a request its
+-- creation lock, which a caller who holds any lock holds already; a lane, without waiting; where
+-- lanes are made the pool's creation lock, the last kind of all.
 create or replace function pglimit._grant_beyond(
     tenant text,
     endpoint text,
@@ -16,6 +17,7 @@ create or replace function pglimit._grant_beyond(
     request text,
     note jsonb,
     counted boolean,
+    old_id bigint default null,
     out permit_id bigint,
     out expires_at timestamptz
 )
@@ -91,10 +93,10 @@ begin
     expires_at := v_now + least(_grant_beyond.lease, _grant_beyond.longest);
     update pglimit.permits p
     set turn = greatest(p.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint),
-        permit_id = (
+        permit_id = coalesce(_grant_beyond.old_id, (
             select nextval('pglimit.permit_number') + 549755813888 * coalesce(
                 (select s.epoch from pglimit.sentinel s where s.singleton),
-                pglimit._begin_epoch(null))),
+                pglimit._begin_epoch(null)))),
         expires_at = _grant_beyond.expires_at,
         row_count = 1,
         changes = case when p.changes < 8 then p.changes + 1 else 0 end,
@@ -114,8 +116,9 @@ end
 $$;
 
 comment on function pglimit._grant_beyond(
-    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean) is
+    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean, bigint) is
     'internal: grants a permit that takes no place in any pool';
 
 revoke all on function pglimit._grant_beyond(
-    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean) from public;
+    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean, bigint)
+from public;
