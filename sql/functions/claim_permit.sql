@@ -159,7 +159,7 @@ begin
                 from pglimit._grant_beyond(
                     v_tenant, claim_permit.endpoint, claim_permit.holder, claim_permit.lease,
                     v_time_bound, v_longest, claim_permit.weight, claim_permit.request_id,
-                    v_request, claim_permit.note, false) b;
+                    v_request, claim_permit.note, false, null) b;
                 perform pglimit._leave_queue(
                     v_tenant, claim_permit.endpoint, claim_permit.ticket);
                 return row(
@@ -359,7 +359,7 @@ begin
             into v_id, v_expires
             from pglimit._grant_beyond(
                 v_tenant, claim_permit.endpoint, claim_permit.holder, v_lease, null, v_longest,
-                claim_permit.weight, null, v_request, claim_permit.note, true) b;
+                claim_permit.weight, null, v_request, claim_permit.note, true, null) b;
             if claim_permit.ticket is not null then
                 perform pglimit._leave_queue(
                     v_tenant, claim_permit.endpoint, claim_permit.ticket);

@@ -17,7 +17,7 @@ create or replace function pglimit._grant_beyond(
     request text,
     note jsonb,
     counted boolean,
-    old_id bigint default null,
+    old_id bigint,
     out permit_id bigint,
     out expires_at timestamptz
 )
