@@ -690,6 +690,39 @@ func TestReassertOverridden(t *testing.T) {
 	wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h', holder_cap => 9", ids[0]-1), "holder")
 }
 
+// TestReassertInAMode: modes shadow and off refuse nothing, so no reassertion either; what has no place in the pools gets
+// none, and keeps nobody out.
+func TestReassertInAMode(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	mustExec(t, operator, "select pglimit.set_grace('20 minutes')")
+	const row = "time_bound => '1 minute', in_installation => false, "
+	mustExec(t, operator, "select pglimit.set_endpoint('shadow', endpoint_cap => 1, "+row+"mode => 'shadow'), pglimit.set_endpoint('off', endpoint_cap => 0, "+row+"mode => 'off')")
+	grant := func(args, reason string) (id int64) {
+		if got := mustScan[string](t, app, "select reason from pglimit.claim_permit("+args+")"); got != reason {
+			t.Errorf("%s: %s", args, got)
+		}
+		return mustScan[int64](t, operator, "select max(permit_id) from pglimit.list_permits()")
+	}
+	within, beyond, heavy, off := grant("'shadow', 'a'", "granted"), grant("'shadow', 'b'", "shadow"), grant("'shadow', 'c', weight => 2", "shadow"), grant("'off', 'd'", "off")
+	mustExec(t, db.System(), lose)
+	args := map[int64]string{within: "'shadow', 'a'", beyond: "'shadow', 'b'", heavy: "'shadow', 'c', weight => 2", off: "'off', 'd'"}
+	for _, id := range []int64{within, beyond, heavy, off} {
+		wantReassert(t, app, fmt.Sprintf("%d, %s", id, args[id]), "reasserted")
+		wantReassert(t, app, fmt.Sprintf("%d, %s", id, args[id]), "renewed")
+	}
+	if got := mustScan[string](t, operator, "select string_agg(state || (reasserted_at is not null), ' ' order by permit_id) from pglimit.list_permits()"); got != "livetrue beyondtrue beyondtrue beyondtrue" {
+		t.Error(got)
+	}
+	mustExec(t, operator, "select pglimit.set_endpoint('shadow', endpoint_cap => 2, "+row+"mode => 'enforce')")
+	wantGrant(t, app, "'shadow', 'e'")
+	for _, id := range []int64{within, beyond, heavy, off} {
+		wantReason(t, app, fmt.Sprintf("release_permit(%d)", id), "released")
+		wantReassert(t, app, fmt.Sprintf("%d, %s", id, args[id]), "unknown")
+	}
+}
+
 // TestAllKindsAfterLoss: tickets and permits beyond the caps come at once with others after a loss, whose locks
 // they take in the same order.
 func TestAllKindsAfterLoss(t *testing.T) {

@@ -136,6 +136,17 @@ begin
             v_request := pglimit._check_ticket(claim_permit.ticket, claim_permit.request_id);
             perform pglimit._lock_creation(4, v_request);
             perform pglimit._lock_creation(6, v_shared);
+            perform
+            from pglimit.permits p
+            where p.request = v_request
+                and coalesce(p.for_pool, p.pool) <> v_for
+                and p.expires_at > clock_timestamp();
+            if found then
+                -- granted already, but to another holder or at another endpoint
+                return row(
+                    false, 'no ticket', null, null, null, null, null,
+                    v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
+            end if;
         end if;
         if v_special then
             select
@@ -158,6 +169,8 @@ begin
                         v_time_bound, v_row_cap, v_on_outage, v_version,
                         null)::pglimit.claim_row;
                 end if;
+                perform pglimit._leave_queue(
+                    v_tenant, claim_permit.endpoint, claim_permit.ticket);
                 return row(
                     true, 'off', v_id, v_expires, null, null, null,
                     v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;

@@ -101,7 +101,10 @@ begin
             v_kind := case
                 when v_pool = e'\x1f\x1f' then 3
                 when split_part(v_pool, e'\x1f', 2) = '' then 7
-                when right(v_pool, 1) = e'\x1f' then 2
+                -- not by the last separator: a holder may end in one
+                when v_pool = concat(
+                    split_part(v_pool, e'\x1f', 1), e'\x1f',
+                    split_part(v_pool, e'\x1f', 2), e'\x1f') then 2
                 else 1
             end;
             perform
