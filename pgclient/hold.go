@@ -23,7 +23,8 @@ from pglimit.hold(limit_name => $1::text, subject => $2::text, estimate => $3::b
 	refundSQL = `select pglimit.refund(limit_name => $1::text, subject => $2::text, cost => $3::bigint, tenant => $4::text,
     max_hits => $5::bigint, per => $6::interval, algorithm => $7::text, burst => $8::bigint)`
 
-	settleSQL = `select settled, reason, remaining, debt from pglimit.settle(hold_id => $1::bigint, actual => $2::bigint)`
+	settleSQL = `select settled, reason, coalesce(remaining, 0) as remaining, coalesce(debt, 0) as debt
+from pglimit.settle(hold_id => $1::bigint, actual => $2::bigint)`
 )
 
 // Charge is the answer to [Client.Charge].
@@ -140,8 +141,8 @@ type Settlement struct {
 	Reason Reason `db:"reason"`
 
 	// Debt is how far the count is below nothing, Remaining what is left. Both are zero for [ReasonUnknown].
-	Debt      zeronull.Int8 `db:"debt"`
-	Remaining zeronull.Int8 `db:"remaining"`
+	Debt      int64 `db:"debt"`
+	Remaining int64 `db:"remaining"`
 }
 
 func (r Settlement) refused() bool { return !r.Settled }
@@ -175,9 +176,9 @@ func (c *Client) Charge(ctx context.Context, p ChargeParams) (Charge, error) {
 	return Charge{Charged: row.Charged, Debt: row.Debt, Reason: row.Reason, Remaining: row.Remaining, ResetAt: time.Time(row.ResetAt)}, err
 }
 
-// HitUpTo counts as much as is left, from AtLeast to Wanted, and returns how much that was. It is none of a limit that is
-// not enforced and would have refused: go by Wanted where the Reason is [ReasonShadow] or [ReasonOff].
-func (c *Client) HitUpTo(ctx context.Context, p HitUpToParams) (charged int64, d Decision, err error) {
+// HitUpTo counts as much as is left, from AtLeast to Wanted: Charged says how much. A limit that is not enforced stands in
+// nobody's way: go by Wanted where the Reason is [ReasonShadow] or [ReasonOff].
+func (c *Client) HitUpTo(ctx context.Context, p HitUpToParams) (Decision, error) {
 	var args arguments
 	args.text("limit_name", p.Hit.Limit)
 	args.text("subject", p.Hit.Subject)
@@ -185,15 +186,15 @@ func (c *Client) HitUpTo(ctx context.Context, p HitUpToParams) (charged int64, d
 	args.numberOr(p.AtLeast, 1)
 	limitOf(&args, p.Hit.MaxHits, p.Hit.Per, p.Hit.Algorithm, p.Hit.Burst)
 	c.tenant(ctx, &args, p.Hit.Tenant)
-	row, err := run(ctx, c, statement[partialRow]{
+	row, err := run(ctx, c, statement[decisionRow]{
 		args:    args,
 		begin:   beginWrite,
-		collect: one[partialRow],
+		collect: one[decisionRow],
 		name:    p.Hit.Limit,
 		sql:     hitUpToSQL,
 		verb:    "hit_up_to",
 	})
-	return row.Charged, row.decision(), err
+	return row.decision(), err
 }
 
 // Hold charges an estimate that [Client.Settle] corrects once it is known what it was: tokens of a model, rows of an export.
@@ -278,8 +279,3 @@ type holdRow struct {
 }
 
 func (r holdRow) refused() bool { return !r.Held }
-
-type partialRow struct {
-	decisionRow
-	Charged int64 `db:"charged"`
-}

@@ -16,12 +16,13 @@
 --   * hold: the hold that the cost corrects: what is given back is of the window it was charged in
 --     alone.
 -- Writes: counters or durable_counters (one row); holds or durable_holds. Locks: that row; for a
--- key without a row, first its creation lock; for a hold, then the installation's row in a new epoch. A
--- refusal writes and locks nothing.
--- Safe under concurrency because it decides twice: by a plain read, and, where that ends in a
--- change, again by the row under its lock, with a fresh clock and a fresh look at the override. Who
--- sets an override stamps the row under the same lock, so a row that is unstamped under it has no
--- override that could hold, and a stamp is taken off only when none is left.
+-- key without a row, first its creation lock; for a hold, last the installation's row in a new
+-- epoch. A refusal writes and locks nothing.
+-- Safe under concurrency because it decides by a plain read and writes only to the row as it was
+-- read (every change counts up changes, or the turn) and without having waited; else it decides
+-- again by the row under its lock, with a fresh clock and a fresh look at the override. Who sets an
+-- override stamps the row, a change as well, so a row that is unstamped then has no override that
+-- could hold, and a stamp is taken off only when none is left.
 -- Sources: sliding_window weighs the window before by how much of it is still within one length of
 -- now; token_bucket is the generic cell rate algorithm (ITU-T I.371) in virtual scheduling.
 -- Of a bucket a hold can give back no more than the least it lacked since the charge, or others
@@ -80,6 +81,8 @@ declare
     v_elapsed numeric;
     v_level numeric;
     v_rate bigint;
+    v_seen timestamptz;
+    v_changes integer;
     v_given boolean := _hit_special.max_hits is not null and _hit_special.per is not null;
     v_on_outage text;
     v_short boolean;
@@ -150,7 +153,8 @@ begin
             v_phase := 'look';
             continue;
         end if;
-        v_now := coalesce(_hit_special.at, clock_timestamp());
+        v_seen := clock_timestamp();
+        v_now := coalesce(_hit_special.at, v_seen);
         v_reset := coalesce(v_row.reset_at, v_row.special_reset_at);
 
         -- the quota, and whether the row is to be stamped for an override
@@ -290,10 +294,10 @@ begin
             perform pglimit._lock_creation(0, v_key);
             v_phase := 'create';
             continue;
-        elsif v_row.turn is not null and v_phase <> 'lock' then
-            v_phase := 'lock';
-            continue;
+        elsif v_row.turn is not null and v_phase = 'create' then
+            v_phase := 'look'; -- somebody else has made it
         end if;
+        v_changes := v_row.changes;
         v_after := v_left;
         if v_refused or v_short and v_rule.mode = 'shadow' then
             v_row.shadow_refused := v_row.shadow_refused + 1;
@@ -356,7 +360,59 @@ begin
             when not v_row.overridden and v_row.algorithm is null then v_reset
         end;
         v_row.special_reset_at := case when v_row.reset_at is null then v_reset end;
-        perform pglimit._keep_count(v_key, v_row, v_now, coalesce(v_rule.durable, false));
+        if v_phase <> 'look' then
+            perform pglimit._keep_count(v_key, v_row, v_now, coalesce(v_rule.durable, false));
+        else
+            -- as it was when it was read, and not after a wait; else once more, under its lock
+            if v_rule.durable then
+                perform set_config('synchronous_commit', 'on', true);
+                update pglimit.durable_counters c
+                set turn = case
+                        when c.changes < 64 then c.turn
+                        else greatest(c.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint)
+                    end,
+                    changes = case when c.changes < 64 then c.changes + 1 else 0 end,
+                    used = v_row.used,
+                    window_start = v_row.window_start,
+                    reset_at = v_row.reset_at,
+                    special_reset_at = v_row.special_reset_at,
+                    shadow_refused = v_row.shadow_refused,
+                    overridden = v_row.overridden,
+                    algorithm = v_row.algorithm,
+                    previous = v_row.previous,
+                    open_since = v_row.open_since,
+                    given_back = v_row.given_back
+                where c.key = v_key
+                    and c.turn = v_row.turn
+                    and c.changes = v_changes
+                    and clock_timestamp() < v_seen + interval '100 ms';
+            else
+                update pglimit.counters c
+                set turn = case
+                        when c.changes < 64 then c.turn
+                        else greatest(c.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint)
+                    end,
+                    changes = case when c.changes < 64 then c.changes + 1 else 0 end,
+                    used = v_row.used,
+                    window_start = v_row.window_start,
+                    reset_at = v_row.reset_at,
+                    special_reset_at = v_row.special_reset_at,
+                    shadow_refused = v_row.shadow_refused,
+                    overridden = v_row.overridden,
+                    algorithm = v_row.algorithm,
+                    previous = v_row.previous,
+                    open_since = v_row.open_since,
+                    given_back = v_row.given_back
+                where c.key = v_key
+                    and c.turn = v_row.turn
+                    and c.changes = v_changes
+                    and clock_timestamp() < v_seen + interval '100 ms';
+            end if;
+            if not found then
+                v_phase := 'lock';
+                continue;
+            end if;
+        end if;
         if _hit_special.hold_for is not null and not v_refused then
             v_hold.tenant := _hit_special.tenant;
             v_hold.limit_name := _hit_special.limit_name;
