@@ -1,6 +1,6 @@
 -- A hit of as many as there is room for, of `wanted` and not less than `at_least`; `charged` says
--- how many. Refused, with how long to wait for at_least, where there is less. Writes, locks and is safe
--- as _hit_special, which decides it.
+-- how many. Refused, with how long to wait for at_least, where there is less. Writes, locks and is
+-- safe as _hit_special, which decides it.
 create or replace function pglimit.hit_up_to(
     limit_name text,
     subject text,

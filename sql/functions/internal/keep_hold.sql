@@ -1,6 +1,6 @@
 -- Keeps a hold, under a number of its own, which it returns. Writes: holds or durable_holds; in a
--- new epoch also installation and sentinel. Locks: in a new epoch what _begin_epoch locks, after the
--- counter that was charged; nobody who has those locks waits for a counter.
+-- new epoch also installation and sentinel. Locks: in a new epoch what _begin_epoch locks, after
+-- the counter that was charged; nobody who has those locks waits for a counter.
 create or replace function pglimit._keep_hold(hold pglimit.holds, durable boolean)
 returns bigint
 language plpgsql
