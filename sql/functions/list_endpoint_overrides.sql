@@ -31,7 +31,7 @@ begin
     return query
     select
         o.tenant::text, o.endpoint::text, o.holder::text, o.holder_cap, o.share, o.valid_from,
-        o.valid_until,
+        nullif(o.valid_until, 'infinity'),
         case
             when o.valid_from > clock_timestamp() then 'future'
             when o.valid_until > clock_timestamp() then 'valid'

@@ -146,10 +146,10 @@ begin
     end loop;
     raise exception using
         errcode = '55P03',
-        message = 'claim_permit found every free slot locked for a second',
+        message = 'every free slot was locked for a second',
         detail = 'Other claims hold the free slots in transactions that do not end.',
-        hint = 'Look for sessions idle in transaction: select pid, query from pg_stat_activity '
-            || 'where state like ''idle in transaction%''.';
+        hint = 'An operator who is a member of pg_monitor too finds them: '
+            || 'select * from pglimit.doctor(''1 s'');';
 end
 $$;
 
