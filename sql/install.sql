@@ -27,11 +27,13 @@
 {{ template "functions/internal/sliding_wait.sql" . }}
 {{ template "functions/internal/count_as.sql" . }}
 {{ template "functions/internal/keep_count.sql" . }}
+{{ template "functions/internal/keep_hold.sql" . }}
 {{ template "functions/internal/hit_special.sql" . }}
 {{ template "functions/internal/stamp_counter.sql" . }}
 {{ template "functions/internal/ready_limit.sql" . }}
 {{ template "functions/internal/sign_in_keys.sql" . }}
 {{ template "functions/internal/sign_in_hit.sql" . }}
+{{ template "functions/internal/return_hold.sql" . }}
 {{ template "functions/internal/lock_creation.sql" . }}
 {{ template "functions/internal/lock_block.sql" . }}
 {{ template "functions/internal/apply_block.sql" . }}
@@ -61,6 +63,11 @@
 -- counters
 {{ template "functions/hit.sql" . }}
 {{ template "functions/peek.sql" . }}
+{{ template "functions/hit_up_to.sql" . }}
+{{ template "functions/charge.sql" . }}
+{{ template "functions/refund.sql" . }}
+{{ template "functions/hold.sql" . }}
+{{ template "functions/settle.sql" . }}
 {{ template "functions/forget.sql" . }}
 {{ template "functions/check_sign_in.sql" . }}
 {{ template "functions/sign_in_failed.sql" . }}
@@ -121,6 +128,8 @@
 {{ template "policies/changes.sql" . }}
 {{ template "policies/counters.sql" . }}
 {{ template "policies/durable_counters.sql" . }}
+{{ template "policies/holds.sql" . }}
+{{ template "policies/durable_holds.sql" . }}
 {{ template "policies/permits.sql" . }}
 {{ template "policies/creation_locks.sql" . }}
 {{ template "policies/known_sign_ins.sql" . }}

@@ -49,6 +49,7 @@ var mayCall = map[string]string{
 	"pause":                   "ao",
 	"list_blocks":             "om",
 	"block":                   "o",
+	"charge":                  "a",
 	"claim_permit":            "a",
 	"doctor":                  "om",
 	"drop_endpoint":           "o",
@@ -59,6 +60,8 @@ var mayCall = map[string]string{
 	"force_release":           "o",
 	"forget":                  "ao",
 	"hit":                     "a",
+	"hit_up_to":               "a",
+	"hold":                    "a",
 	"install_ready":           "o",
 	"list_changes":            "om",
 	"list_counters":           "om",
@@ -73,6 +76,7 @@ var mayCall = map[string]string{
 	"purge":                   "o",
 	"raise_epoch":             "o",
 	"reassert_permit":         "a",
+	"refund":                  "a",
 	"release_holder":          "o",
 	"release_permit":          "ao",
 	"renew_permit":            "a",
@@ -83,6 +87,7 @@ var mayCall = map[string]string{
 	"set_limit":               "o",
 	"set_limit_override":      "o",
 	"set_purge_after":         "o",
+	"settle":                  "a",
 	"show_installation":       "om",
 }
 
@@ -142,6 +147,7 @@ func TestTablePermissions(t *testing.T) {
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('bill', 'a')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.sign_in_succeeded('ann', '203.0.113.7')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.heartbeat_replica('shop', 'r1')")
+	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hold('login', 'a', 1, '1 minute'), pglimit.hold('bill', 'a', 1, '1 minute')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.claim_permit('export', 'a')")
 	mustExec(t, db.Pool("pglimit_operator"), "select pglimit.purge()")
 	tables := mustStrings(t, db.Conn("pglimit_system"), `

@@ -1,9 +1,9 @@
 -- Installs a ready row by its name, and leaves one that is there as it is: an operator may have
--- changed it. A new ready endpoint is a name in v_ready and a branch below,
--- a new ready limit one in _ready_limit, too.
--- Writes: what set_endpoint or set_limit writes, when there is no row. Locks: then the table
--- endpoints or limits, against other changes and not against claims and hits, so that a row that is
--- made meanwhile is not replaced.
+-- changed it. A new ready endpoint is a name in v_ready and a branch below, a new ready limit one
+-- in _ready_limit, too. Writes: what set_endpoint or set_limit writes, when there is no row.
+-- Locks: then the creation lock of the name, which set_endpoint has too, or the table limits,
+-- against other changes and not against hits, so that a row that is made meanwhile is not
+-- replaced.
 create or replace function pglimit.install_ready(
     name text,
     tenant text default null
@@ -69,7 +69,7 @@ begin
             return v_version;
         end if;
         if v_attempt = 1 then
-            lock table pglimit.endpoints in share row exclusive mode;
+            perform pglimit._lock_creation(5, install_ready.name);
         end if;
     end loop;
     if install_ready.name = 'request_in_flight' then

@@ -1,8 +1,8 @@
 -- Blocks a subject for longer each time: the first strike for base, each further one for factor
--- times as long, never for more than maximum. Strikes are forgotten once decay has passed since the last
--- block ended. A strike during a block counts nothing and does not lengthen it. It is a service's:
--- no matter of the history, and list_blocks shows it.
--- Writes: blocks, counters (stamped). Locks: see _lock_block, _apply_block; none during a block.
+-- times as long, never for more than maximum. Strikes are forgotten once decay has passed since
+-- the last block ended. A strike during a block counts nothing and does not lengthen it. It is a
+-- service's: no matter of the history, and list_blocks shows it. Writes: blocks, counters
+-- (stamped). Locks: see _lock_block, _apply_block; none during a block.
 create or replace function pglimit.strike(
     limit_name text,
     subject text,

@@ -35,7 +35,15 @@ grant execute on function
     pglimit.sign_in_failed(text, text, text),
     pglimit.sign_in_succeeded(text, text, text),
     pglimit.heartbeat_replica(text, text, interval),
-    pglimit.strike(text, text, interval, double precision, interval, interval, text, text)
+    pglimit.strike(text, text, interval, double precision, interval, interval, text, text),
+    pglimit.hit_up_to(
+        text, text, bigint, bigint, bigint, interval, text, bigint, text),
+    pglimit.charge(
+        text, text, bigint, bigint, text, bigint, interval, text, bigint),
+    pglimit.refund(text, text, bigint, text, bigint, interval, text, bigint),
+    pglimit.hold(
+        text, text, bigint, interval, bigint, interval, text, bigint, text),
+    pglimit.settle(bigint, bigint)
 to pglimit_app;
 
 -- what a service and an operator call
@@ -85,7 +93,8 @@ grant execute on function
         text, text, bigint, bigint, timestamptz, timestamptz, text),
     pglimit.set_grace(interval),
     pglimit.set_installation_cap(bigint),
-    pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text, text),
+    pglimit.set_limit(
+        text, bigint, interval, text, bigint, boolean, text, text, text, text, text),
     pglimit.set_limit_override(text, text, bigint, timestamptz, timestamptz, text),
     pglimit.set_purge_after(interval),
     pglimit.unblock(text, text, text)
