@@ -1,10 +1,10 @@
 -- Decides a hit where hit's straight way does not serve: the limit is not plain (another algorithm
--- than fixed_window, another mode than enforce, durable), the subject may have an override or a block,
--- or a refusal has to look for a mode first; and all looks: peek, a cost of 0. The arguments are the
--- caller's own: null where the limit's row is to give them, and that is looked up here.
--- An override beats the row and the arguments, a mode beats the decision, a block beats all but
--- what is forced. For a call that brings its own limit the mode counts where it would be refused, as
--- in hit: so `off` records what is within the limit that was given.
+-- than fixed_window, another mode than enforce, durable), the subject may have an override or a
+-- block, or a refusal has to look for a mode first; and all looks: peek, a cost of 0. The
+-- arguments are the caller's own: null where the limit's row is to give them, and that is looked
+-- up here. An override beats the row and the arguments, a mode beats the decision, a block beats
+-- all but what is forced. For a call that brings its own limit the mode counts where it would be
+-- refused, as in hit: so `off` records what is within the limit that was given.
 --   * look_only: writes nothing, and says what would be;
 --   * at: the instant to decide by, for simulation; null for the clock;
 --   * at_least: takes what is left, when that is less than cost but so much;
