@@ -10,6 +10,7 @@
 {{ template "functions/internal/fixed_interval.sql" . }}
 {{ template "functions/internal/calendar_unit.sql" . }}
 {{ template "functions/internal/check_hit.sql" . }}
+{{ template "functions/internal/check_arrays.sql" . }}
 {{ template "functions/internal/check_claim.sql" . }}
 {{ template "functions/internal/check_request_id.sql" . }}
 {{ template "functions/internal/check_rule.sql" . }}
@@ -29,6 +30,7 @@
 {{ template "functions/internal/keep_count.sql" . }}
 {{ template "functions/internal/hit_special.sql" . }}
 {{ template "functions/internal/lock_creation.sql" . }}
+{{ template "functions/internal/lock_counts.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
 {{ template "functions/internal/retire_lapsed.sql" . }}
@@ -54,6 +56,7 @@
 
 -- counters
 {{ template "functions/hit.sql" . }}
+{{ template "functions/hit_many.sql" . }}
 {{ template "functions/peek.sql" . }}
 {{ template "functions/forget.sql" . }}
 

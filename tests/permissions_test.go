@@ -50,6 +50,7 @@ var mayCall = map[string]string{
 	"force_release":           "o",
 	"forget":                  "ao",
 	"hit":                     "a",
+	"hit_many":                "a",
 	"install_ready":           "o",
 	"list_changes":            "om",
 	"list_counters":           "om",

@@ -30,7 +30,8 @@ grant execute on function
     pglimit.renew_permit(bigint, interval),
     pglimit.reassert_permit(
         bigint, text, text, bigint, bigint, bigint, interval, bigint, jsonb, text),
-    pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text)
+    pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text),
+    pglimit.hit_many(text[], text[], bigint[], bigint[], interval[], text)
 to pglimit_app;
 
 -- what a service and an operator call
