@@ -36,16 +36,19 @@ declare
     v_special boolean := pg_sequence_last_value('pglimit.special_limits') is not null;
     v_looked timestamptz;
     v_now timestamptz;
-    -- of each element
+    -- of each element, in the order of the keys
+    v_places integer[];
     v_keys text[];
     v_costs bigint[];
-    v_sums numeric[];
+    v_sums bigint[];
     v_maxima bigint[];
     v_lefts bigint[];
     v_resets timestamptz[];
     v_outages text[];
     v_versions bigint[];
     v_kept boolean[];
+    v_straight boolean[];
+    v_mode_known boolean[];
     v_states integer[];
     v_answers pglimit.hit_row[];
     v_answer pglimit.hit_row;
@@ -56,13 +59,18 @@ declare
     v_quotas bigint[];
     v_single text[] := array[]::text[];
     v_durable boolean := false;
-    v_locked text[];
     v_tids tid[];
     -- of each key that was, by one statement
     v_done text[];
     v_used bigint[];
     v_until timestamptz[];
-    v_ordinal integer;
+    v_count integer;
+    v_first integer;
+    v_last integer;
+    v_total numeric;
+    v_least bigint;
+    v_same boolean;
+    v_known boolean;
 begin
     if current_setting('transaction_isolation') <> 'read committed'
         or current_setting('transaction_read_only') <> 'off'
@@ -73,13 +81,29 @@ begin
     perform pglimit._check_arrays(
         hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits, hit_many.pers);
 
-    -- a look at all of it. State 0: charged by one statement; 1: refused; 2: one by one
+    -- a look at all of it. State 0: charged by one statement; 1: refused; 2: one by one; 3: its key
+    -- comes more than once
     v_looked := clock_timestamp();
-    with element as (
+    with rule as materialized (
+        select n.limit_name, l.max_hits, l.on_outage, l.limit_version, l.plain
+        from (
+            select distinct u.limit_name
+            from unnest(hit_many.limit_names, hit_many.max_hits, hit_many.pers)
+                u (limit_name, max_hits, per)
+            where u.max_hits is null or u.per is null
+        ) n
+        cross join lateral (
+            select r.max_hits, r.on_outage, r.limit_version, r.plain
+            from pglimit.limits r
+            where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
+            order by r.tenant desc
+            limit 1
+        ) l
+    ), element as (
         select
-            u.ordinal,
-            concat(v_tenant, e'\x1f', u.limit_name, e'\x1f', u.subject) collate "C" as key,
-            case when hit_many.costs is null then 1 else u.cost end as cost,
+            u.place,
+            u.key,
+            u.cost,
             coalesce(u.max_hits, l.max_hits) as max_hits,
             l.on_outage,
             l.limit_version,
@@ -88,10 +112,10 @@ begin
             (coalesce(c.reset_at, c.special_reset_at) > v_looked + interval '1 s') is true as kept,
             (
                 c.reset_at > v_looked
+                and u.cost > 0
                 and u.subject is not null
-                and (hit_many.costs is null or u.cost > 0)
-                and u.limit_name not like e'%\x1f%'
-                and v_tenant not like e'%\x1f%'
+                -- a third separator may be one inside a name, which would meet another key
+                and u.key not like e'%\x1f%\x1f%\x1f%'
                 and case
                     when u.max_hits is null and u.per is null then l.plain
                     else u.max_hits >= 0 and u.per > '0 s' and u.per < '30 days'
@@ -99,84 +123,132 @@ begin
             ) is true as straight,
             -- a refusal of a call with its own limit has to look for a mode, once there is any
             u.max_hits is null or not v_special as mode_known
-        from unnest(
-            hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits,
-            hit_many.pers
-        ) with ordinality u (limit_name, subject, cost, max_hits, per, ordinal)
-        left join lateral (
-            select r.max_hits, r.on_outage, r.limit_version, r.plain
-            from pglimit.limits r
-            where r.tenant in (v_tenant, '') and r.limit_name = u.limit_name
-            order by r.tenant desc
-            limit 1
-        ) l on u.max_hits is null or u.per is null
+        from (
+            select
+                a.place,
+                a.limit_name,
+                a.subject,
+                case when hit_many.costs is null then 1 else a.cost end as cost,
+                a.max_hits,
+                a.per,
+                concat(v_tenant, e'\x1f', a.limit_name, e'\x1f', a.subject) collate "C" as key
+            from unnest(
+                hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits,
+                hit_many.pers
+            ) with ordinality a (limit_name, subject, cost, max_hits, per, place)
+            offset 0
+        ) u
+        left join rule l on l.limit_name = u.limit_name and (u.max_hits is null or u.per is null)
         left join lateral (
             select n.used, n.reset_at, n.special_reset_at
             from pglimit.counters n
-            where n.key = concat(
-                v_tenant, e'\x1f', u.limit_name, e'\x1f', u.subject) collate "C"
+            where n.key = u.key
             order by n.turn desc
             limit 1
         ) c on true
-    ), look as (
-        select
-            e.*,
-            sum(e.cost) over (partition by e.key order by e.ordinal) as so_far,
-            sum(e.cost) over of_key as total,
-            min(e.cost) over of_key > max(e.max_hits::numeric - e.used) over of_key as too_dear,
-            bool_and(e.straight) over of_key
-                and min(e.max_hits) over of_key = max(e.max_hits) over of_key as straight_key,
-            bool_and(e.mode_known) over of_key as modes_known
-        from element e
-        window of_key as (partition by e.key)
     ), decided as (
         select
-            l.*,
+            e.*,
             case
-                when l.straight_key and l.total <= l.max_hits::numeric - l.used then 0
-                when l.straight_key and l.modes_known and l.too_dear then 1
+                when e.key = lag(e.key) over in_order or e.key = lead(e.key) over in_order then 3
+                when e.straight and e.cost <= e.max_hits - e.used then 0
+                when e.straight and e.mode_known then 1
                 else 2
             end as state
-        from look l
+        from element e
+        window in_order as (order by e.key, e.place)
+        order by e.key, e.place
     )
     select
-        array_agg(d.key order by d.ordinal),
-        array_agg(d.cost order by d.ordinal),
-        array_agg(d.so_far order by d.ordinal),
-        array_agg(d.max_hits order by d.ordinal),
-        array_agg(greatest(d.max_hits - d.used, 0) order by d.ordinal),
-        array_agg(d.reset_at order by d.ordinal),
-        array_agg(d.on_outage order by d.ordinal),
-        array_agg(d.limit_version order by d.ordinal),
-        array_agg(d.kept order by d.ordinal),
-        array_agg(d.state order by d.ordinal),
-        array_agg(d.key order by d.key) filter (where d.state = 0 and d.so_far = d.cost),
-        array_agg(d.total order by d.key) filter (where d.state = 0 and d.so_far = d.cost),
-        array_agg(d.max_hits order by d.key) filter (where d.state = 0 and d.so_far = d.cost),
-        array_agg(d.key) filter (where d.state = 0 and d.so_far = d.cost and not d.kept)
+        array_agg(d.place::integer),
+        array_agg(d.key),
+        array_agg(d.cost),
+        array_agg(d.max_hits),
+        array_agg(d.max_hits - d.used),
+        array_agg(d.reset_at),
+        array_agg(d.on_outage),
+        array_agg(d.limit_version),
+        array_agg(d.kept),
+        array_agg(d.straight),
+        array_agg(d.mode_known),
+        array_agg(d.state),
+        array_agg(d.key) filter (where d.state = 0),
+        array_agg(d.cost) filter (where d.state = 0),
+        array_agg(d.max_hits) filter (where d.state = 0),
+        array_agg(d.key) filter (where d.state = 0 and not d.kept)
     into
-        v_keys, v_costs, v_sums, v_maxima, v_lefts, v_resets, v_outages, v_versions, v_kept,
-        v_states, v_charged, v_totals, v_quotas, v_fresh
+        v_places, v_keys, v_costs, v_maxima, v_lefts, v_resets, v_outages, v_versions, v_kept,
+        v_straight, v_mode_known, v_states, v_charged, v_totals, v_quotas, v_fresh
     from decided d;
-    v_charged := coalesce(v_charged, array[]::text[]);
+    v_sums := v_costs;
+    v_count := coalesce(cardinality(v_states), 0);
+
+    -- keys that come more than once: all of a key's hits are allowed, or all refused, or one by one
+    if 3 = any (v_states) then
+        v_first := 1;
+        while v_first <= v_count loop
+            if v_states[v_first] <> 3 then
+                v_first := v_first + 1;
+                continue;
+            end if;
+            v_last := v_first;
+            v_total := 0;
+            v_least := v_costs[v_first];
+            v_same := true;
+            v_known := true;
+            loop
+                v_total := v_total + v_costs[v_last];
+                v_least := least(v_least, v_costs[v_last]);
+                v_same := v_same
+                    and v_straight[v_last]
+                    and v_maxima[v_last] = v_maxima[v_first]
+                    and v_total <= 9223372036854775807;
+                v_known := v_known and v_mode_known[v_last];
+                if v_same then
+                    v_sums[v_last] := v_total;
+                end if;
+                exit when v_last = v_count or v_keys[v_last + 1] <> v_keys[v_first];
+                v_last := v_last + 1;
+            end loop;
+            v_states[v_first] := case
+                when v_same and v_total <= v_lefts[v_first] then 0
+                when v_same and v_known and v_least > v_lefts[v_first] then 1
+                else 2
+            end;
+            if v_states[v_first] = 0 then
+                v_charged := v_charged || v_keys[v_first];
+                v_totals := v_totals || v_total::bigint;
+                v_quotas := v_quotas || v_maxima[v_first];
+                if not v_kept[v_first] then
+                    v_fresh := v_fresh || v_keys[v_first];
+                end if;
+            end if;
+            for v_other in v_first + 1..v_last loop
+                v_states[v_other] := v_states[v_first];
+            end loop;
+            v_first := v_last + 1;
+        end loop;
+    end if;
 
     -- a look at the others
     if 2 = any (v_states) then
-        for v_ordinal in 1..cardinality(v_states) loop
-            continue when v_states[v_ordinal] <> 2;
+        for v_at in 1..v_count loop
+            continue when v_states[v_at] <> 2;
             perform pglimit._check_hit(
-                hit_many.limit_names[v_ordinal], hit_many.subjects[v_ordinal],
-                hit_many.max_hits[v_ordinal], hit_many.pers[v_ordinal], v_costs[v_ordinal],
-                null, null, v_tenant);
+                hit_many.limit_names[v_places[v_at]], hit_many.subjects[v_places[v_at]],
+                hit_many.max_hits[v_places[v_at]], hit_many.pers[v_places[v_at]],
+                v_costs[v_at], null, null, v_tenant);
             v_answer := pglimit._hit_special(
-                hit_many.limit_names[v_ordinal], hit_many.subjects[v_ordinal],
-                hit_many.max_hits[v_ordinal], hit_many.pers[v_ordinal],
-                greatest(v_costs[v_ordinal], 1), null, null, v_tenant, look_only => true);
-            v_answers[v_ordinal] := v_answer;
-            if v_answer.allowed and v_answer.reason <> 'off' and v_costs[v_ordinal] > 0 then
-                v_single := v_single || v_keys[v_ordinal];
-                if not v_kept[v_ordinal] then
-                    v_fresh := v_fresh || v_keys[v_ordinal];
+                hit_many.limit_names[v_places[v_at]], hit_many.subjects[v_places[v_at]],
+                hit_many.max_hits[v_places[v_at]], hit_many.pers[v_places[v_at]],
+                greatest(v_costs[v_at], 1), null, null, v_tenant, look_only => true);
+            v_answers[v_at] := v_answer;
+            if v_answer.allowed and v_answer.reason <> 'off' and v_costs[v_at] > 0
+                and v_keys[v_at] is distinct from v_single[cardinality(v_single)]
+            then
+                v_single := v_single || v_keys[v_at];
+                if not v_kept[v_at] then
+                    v_fresh := v_fresh || v_keys[v_at];
                 end if;
             end if;
         end loop;
@@ -188,23 +260,17 @@ begin
                 and l.durable);
     end if;
 
-    if cardinality(v_charged) + cardinality(v_single) > 0 then
-        v_locked := v_charged;
-        if cardinality(v_single) > 0 then
+    v_count := coalesce(cardinality(v_charged), 0);
+    if v_count + cardinality(v_single) > 0 then
+        if v_sums <> v_costs or cardinality(v_single) > 0 then
             select
                 array_agg(k.key order by k.key collate "C"),
                 array_agg(k.total order by k.key collate "C"),
                 array_agg(k.quota order by k.key collate "C")
-            into v_locked, v_totals, v_quotas
-            from (
-                select c.key, c.total, c.quota
-                from unnest(v_charged, v_totals, v_quotas) c (key, total, quota)
-                union all
-                select distinct s.key collate "C", null::bigint, null::bigint
-                from unnest(v_single) s (key)
-            ) k;
+            into v_charged, v_totals, v_quotas
+            from unnest(v_charged || v_single, v_totals, v_quotas) k (key, total, quota);
         end if;
-        v_tids := pglimit._lock_counts(v_locked, v_fresh, v_durable);
+        v_tids := pglimit._lock_counts(v_charged, v_fresh, v_durable);
 
         -- the clock again, after the wait; a row that was stamped meanwhile has no reset_at
         v_now := clock_timestamp();
@@ -224,30 +290,26 @@ begin
         into v_done, v_used, v_until
         from done d;
 
-        -- what is left, in the order given; every row and key that it needs is locked
-        if cardinality(v_single) > 0
-            or cardinality(v_charged) > coalesce(cardinality(v_done), 0)
-        then
-            for v_ordinal in
-                select u.ordinal
-                from unnest(v_keys, v_states) with ordinality u (key, state, ordinal)
-                where u.state = 0 and not (u.key = any (coalesce(v_done, '{}')))
-                    or u.state = 2 and u.key = any (v_single)
-                order by u.ordinal
-            loop
-                v_answers[v_ordinal] := pglimit._hit_special(
-                    hit_many.limit_names[v_ordinal], hit_many.subjects[v_ordinal],
-                    hit_many.max_hits[v_ordinal], hit_many.pers[v_ordinal],
-                    greatest(v_costs[v_ordinal], 1), null, null, v_tenant,
-                    look_only => v_costs[v_ordinal] = 0);
-                v_states[v_ordinal] := 2;
+        -- what is left; every row and key that it needs is locked
+        if cardinality(v_single) > 0 or v_count > coalesce(cardinality(v_done), 0) then
+            for v_at in 1..cardinality(v_states) loop
+                if v_states[v_at] = 0 and not v_keys[v_at] = any (coalesce(v_done, '{}'))
+                    or v_states[v_at] = 2 and v_keys[v_at] = any (v_single)
+                then
+                    v_answers[v_at] := pglimit._hit_special(
+                        hit_many.limit_names[v_places[v_at]], hit_many.subjects[v_places[v_at]],
+                        hit_many.max_hits[v_places[v_at]], hit_many.pers[v_places[v_at]],
+                        greatest(v_costs[v_at], 1), null, null, v_tenant,
+                        look_only => v_costs[v_at] = 0);
+                    v_states[v_at] := 2;
+                end if;
             end loop;
         end if;
     end if;
 
     return query
     select
-        u.ordinal::integer,
+        u.place,
         case u.state when 2 then u.allowed else u.state = 0 end,
         case
             when u.state = 2 then u.reason
@@ -258,8 +320,8 @@ begin
         case u.state when 2 then u.quota else u.max_hits end,
         case u.state
             when 2 then u.remaining
-            when 1 then u.was_left
-            else (u.max_hits - d.used - u.so_far)::bigint
+            when 1 then greatest(u.was_left, 0)
+            else u.max_hits - d.used - u.so_far
         end,
         case u.state
             when 2 then u.retry_after
@@ -270,14 +332,14 @@ begin
         case u.state when 2 then u.limit_version else u.version end,
         case u.state when 2 then u.charged when 1 then 0 else u.cost end
     from unnest(
-        v_keys, v_costs, v_sums, v_maxima, v_lefts, v_resets, v_outages, v_versions, v_states,
-        v_answers
-    ) with ordinality u (
-        key, cost, so_far, max_hits, was_left, was_reset, outage, version, state, allowed, reason,
-        quota, remaining, retry_after, reset_at, on_outage, limit_version, charged, ordinal)
+        v_places, v_keys, v_costs, v_sums, v_maxima, v_lefts, v_resets, v_outages, v_versions,
+        v_states, v_answers
+    ) u (
+        place, key, cost, so_far, max_hits, was_left, was_reset, outage, version, state, allowed,
+        reason, quota, remaining, retry_after, reset_at, on_outage, limit_version, charged)
     left join unnest(v_done, v_used, v_until) d (key, used, reset_at)
         on u.state = 0 and d.key = u.key
-    order by u.ordinal;
+    order by u.place;
 end
 $$;
 
