@@ -29,6 +29,7 @@
 {{ template "tables/release_row.sql" . }}
 {{ template "tables/hit_row.sql" . }}
 {{ template "tables/hit_many_row.sql" . }}
+{{ template "tables/admit_row.sql" . }}
 {{ template "tables/purge_row.sql" . }}
 {{ template "tables/permit_row.sql" . }}
 {{ template "tables/counter_row.sql" . }}

@@ -11,6 +11,7 @@
 {{ template "functions/internal/calendar_unit.sql" . }}
 {{ template "functions/internal/check_hit.sql" . }}
 {{ template "functions/internal/check_arrays.sql" . }}
+{{ template "functions/internal/check_wants.sql" . }}
 {{ template "functions/internal/check_claim.sql" . }}
 {{ template "functions/internal/check_request_id.sql" . }}
 {{ template "functions/internal/check_rule.sql" . }}
@@ -39,6 +40,7 @@
 {{ template "functions/internal/begin_epoch.sql" . }}
 {{ template "functions/internal/find_reserve.sql" . }}
 {{ template "functions/internal/claim_rule.sql" . }}
+{{ template "functions/internal/claim_terms.sql" . }}
 {{ template "functions/internal/grant_beyond.sql" . }}
 
 -- internal: queues
@@ -67,6 +69,9 @@
 {{ template "functions/reassert_permit.sql" . }}
 {{ template "functions/enqueue_permit.sql" . }}
 {{ template "functions/poll_ticket.sql" . }}
+
+-- both
+{{ template "functions/admit.sql" . }}
 
 -- limits and endpoints
 {{ template "functions/set_limit.sql" . }}

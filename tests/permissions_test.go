@@ -40,6 +40,7 @@ func mustStrings(t *testing.T, db *pgx.Conn, sql string) []string {
 
 // mayCall is who may call what: a app, o operator, m monitor.
 var mayCall = map[string]string{
+	"admit":                   "a",
 	"claim_permit":            "a",
 	"doctor":                  "om",
 	"drop_endpoint":           "o",

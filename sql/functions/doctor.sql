@@ -111,7 +111,7 @@ begin
         select unnest(l.names) as name, l.roles
         from (values
             ('{pglimit_app}'::text[],
-                '{claim_permit, enqueue_permit, hit, hit_many, poll_ticket,
+                '{admit, claim_permit, enqueue_permit, hit, hit_many, poll_ticket,
                 reassert_permit, renew_permit}'::text[]),
             ('{pglimit_app, pglimit_operator}', '{forget, release_permit}'),
             ('{pglimit_app, pglimit_operator, pglimit_monitor}', '{peek, pglimit_version}'),

@@ -22,6 +22,7 @@ grant usage on schema pglimit to pglimit_app, pglimit_operator, pglimit_monitor;
 
 -- what a service calls
 grant execute on function
+    pglimit.admit(jsonb, text),
     pglimit.claim_permit(
         text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text, bigint),
     pglimit.enqueue_permit(
