@@ -232,6 +232,7 @@ begin
 
     -- a look at the others
     if 2 = any (v_states) then
+        v_answers := array_fill(v_answer, array[v_count]);
         for v_at in 1..v_count loop
             continue when v_states[v_at] <> 2;
             perform pglimit._check_hit(
@@ -292,6 +293,7 @@ begin
 
         -- what is left; every row and key that it needs is locked
         if cardinality(v_single) > 0 or v_count > coalesce(cardinality(v_done), 0) then
+            v_answers := coalesce(v_answers, array_fill(v_answer, array[cardinality(v_states)]));
             for v_at in 1..cardinality(v_states) loop
                 if v_states[v_at] = 0 and not v_keys[v_at] = any (coalesce(v_done, '{}'))
                     or v_states[v_at] = 2 and v_keys[v_at] = any (v_single)
