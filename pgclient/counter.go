@@ -122,16 +122,7 @@ func (c *Client) decide(ctx context.Context, verb, begin, sql string, p HitParam
 		sql:     sql,
 		verb:    verb,
 	})
-	return Decision{
-		Allowed:      row.Allowed,
-		LimitVersion: int64(row.LimitVersion),
-		OnOutage:     OnOutage(row.OnOutage),
-		Quota:        row.Quota,
-		Remaining:    row.Remaining,
-		Reason:       row.Reason,
-		ResetAt:      time.Time(row.ResetAt),
-		RetryAfter:   time.Duration(row.RetryAfter),
-	}, err
+	return row.decision(), err
 }
 
 type decisionRow struct {
@@ -146,3 +137,16 @@ type decisionRow struct {
 }
 
 func (r decisionRow) refused() bool { return !r.Allowed }
+
+func (r decisionRow) decision() Decision {
+	return Decision{
+		Allowed:      r.Allowed,
+		LimitVersion: int64(r.LimitVersion),
+		OnOutage:     OnOutage(r.OnOutage),
+		Quota:        r.Quota,
+		Remaining:    r.Remaining,
+		Reason:       r.Reason,
+		ResetAt:      time.Time(r.ResetAt),
+		RetryAfter:   time.Duration(r.RetryAfter),
+	}
+}
