@@ -27,7 +27,7 @@ var readmeLogins = map[string]string{
 
 // readmeStable are the columns whose values do not depend on the clock or the server.
 var readmeStable = []string{
-	"action", "after", "ahead", "allowed", "before", "cap", "check_name", "enqueued", "granted", "holder", "in_installation", "in_use", "limit_name", "limit_version", "max_hits", "per", "quota",
+	"action", "admitted", "after", "ahead", "allowed", "before", "cap", "check_name", "enqueued", "granted", "holder", "in_installation", "in_use", "limit_name", "limit_version", "max_hits", "per", "ordinal", "quota",
 	"reason", "released", "remaining", "renewed", "share", "state", "subject", "there", "time_bound", "used", "version", "why",
 }
 
