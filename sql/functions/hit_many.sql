@@ -1,4 +1,5 @@
--- Records hits of many keys and decides each for itself, as so many calls of hit in this order would.
+-- Records hits of many keys and decides each for itself, as so many calls of hit in this order
+-- would.
 -- Writes: counters, durable_counters (a row for each key that is allowed anything). Locks: see
 -- _lock_counts; of keys that are refused everything nothing, unless they lost a race.
 -- Safe under concurrency because it decides twice: by a plain read, and again once every key that

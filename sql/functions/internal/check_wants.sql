@@ -11,9 +11,11 @@ as $$
 declare
     v_want jsonb;
     v_place integer := 0;
-    v_rate constant text[] := '{limit,subject,cost,max_hits,per,algorithm,burst}';
-    v_permit constant text[] :=
-        '{endpoint,holder,weight,holder_cap,endpoint_cap,installation_cap,lease,note}';
+    v_rate constant text[] := array[
+        'limit', 'subject', 'cost', 'max_hits', 'per', 'algorithm', 'burst'];
+    v_permit constant text[] := array[
+        'endpoint', 'holder', 'weight', 'holder_cap', 'endpoint_cap', 'installation_cap', 'lease',
+        'note'];
     v_name text;
 begin
     if jsonb_typeof(wants) is distinct from 'array' or jsonb_array_length(wants) > 100 then

@@ -1,5 +1,5 @@
--- What a claim without a ticket is decided by: its caps, its lease and what the endpoint's row says,
--- as in claim_permit. Where the mode is off, nothing but that. Writes and locks nothing.
+-- What a claim without a ticket is decided by: its caps, its lease and what the endpoint's row
+-- says, as in claim_permit. Where the mode is off, nothing but that. Writes and locks nothing.
 create or replace function pglimit._claim_terms(
     tenant text,
     endpoint text,
