@@ -48,8 +48,6 @@ declare
     v_outages text[];
     v_versions bigint[];
     v_kept boolean[];
-    v_straight boolean[];
-    v_mode_known boolean[];
     v_states integer[];
     v_answers pglimit.hit_row[];
     v_answer pglimit.hit_row;
@@ -82,8 +80,9 @@ begin
     perform pglimit._check_arrays(
         hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits, hit_many.pers);
 
-    -- a look at all of it. State 0: charged by one statement; 1: refused; 2: one by one; 3: its key
-    -- comes more than once
+    -- a look at all of it, in the order of keys. State 0: charged by one statement; 1: refused; 2:
+    -- one by one. Of a key that comes more than once 3: straight; 4: that, but if refused it has to
+    -- look for a mode; 5: not
     v_looked := clock_timestamp();
     with rule as materialized (
         select n.limit_name, l.max_hits, l.on_outage, l.limit_version, l.plain
@@ -113,10 +112,11 @@ begin
             (coalesce(c.reset_at, c.special_reset_at) > v_looked + interval '1 s') is true as kept,
             (
                 c.reset_at > v_looked
+                and v_tenant not like e'%\x1f%'
                 and u.cost > 0
                 and u.subject is not null
-                -- a third separator may be one inside a name, which would meet another key
-                and u.key not like e'%\x1f%\x1f%\x1f%'
+                -- a separator inside a name would meet another key
+                and u.limit_name not like e'%\x1f%'
                 and case
                     when u.max_hits is null and u.per is null then l.plain
                     else u.max_hits >= 0 and u.per > '0 s' and u.per < '30 days'
@@ -151,7 +151,8 @@ begin
         select
             e.*,
             case
-                when e.key = lag(e.key) over in_order or e.key = lead(e.key) over in_order then 3
+                when e.key = lag(e.key) over in_order or e.key = lead(e.key) over in_order
+                then case when not e.straight then 5 when e.mode_known then 3 else 4 end
                 when e.straight and e.cost <= e.max_hits - e.used then 0
                 when e.straight and e.mode_known then 1
                 else 2
@@ -170,25 +171,29 @@ begin
         array_agg(d.on_outage),
         array_agg(d.limit_version),
         array_agg(d.kept),
-        array_agg(d.straight),
-        array_agg(d.mode_known),
         array_agg(d.state),
-        array_agg(d.key) filter (where d.state = 0),
-        array_agg(d.cost) filter (where d.state = 0),
-        array_agg(d.max_hits) filter (where d.state = 0),
         array_agg(d.key) filter (where d.state = 0 and not d.kept)
     into
         v_places, v_keys, v_costs, v_maxima, v_lefts, v_resets, v_outages, v_versions, v_kept,
-        v_straight, v_mode_known, v_states, v_charged, v_totals, v_quotas, v_fresh
+        v_states, v_fresh
     from decided d;
     v_sums := v_costs;
+    v_charged := v_keys;
+    v_totals := v_costs;
+    v_quotas := v_maxima;
+    if 0 <> any (v_states) then
+        select array_agg(u.key), array_agg(u.cost), array_agg(u.max_hits)
+        into v_charged, v_totals, v_quotas
+        from unnest(v_keys, v_costs, v_maxima, v_states) u (key, cost, max_hits, state)
+        where u.state = 0;
+    end if;
     v_count := coalesce(cardinality(v_states), 0);
 
     -- keys that come more than once: all of a key's hits are allowed, or all refused, or one by one
-    if 3 = any (v_states) then
+    if 2 < any (v_states) then
         v_first := 1;
         while v_first <= v_count loop
-            if v_states[v_first] <> 3 then
+            if v_states[v_first] < 3 then
                 v_first := v_first + 1;
                 continue;
             end if;
@@ -201,10 +206,10 @@ begin
                 v_total := v_total + v_costs[v_last];
                 v_least := least(v_least, v_costs[v_last]);
                 v_same := v_same
-                    and v_straight[v_last]
+                    and v_states[v_last] < 5
                     and v_maxima[v_last] = v_maxima[v_first]
                     and v_total <= 9223372036854775807;
-                v_known := v_known and v_mode_known[v_last];
+                v_known := v_known and v_states[v_last] = 3;
                 if v_same then
                     v_sums[v_last] := v_total;
                 end if;
