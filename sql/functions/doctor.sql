@@ -110,9 +110,9 @@ begin
         select unnest(l.names) as name, l.roles
         from (values
             ('{pglimit_app}'::text[],
-                '{charge, check_sign_in, claim_permit, enqueue_permit, heartbeat_replica, hit,
-                hit_up_to, hold, poll_ticket, reassert_permit, refund, renew_permit, settle,
-                sign_in_failed, sign_in_succeeded, strike}'::text[]),
+                '{admit, charge, check_sign_in, claim_permit, enqueue_permit, heartbeat_replica,
+                hit, hit_many, hit_up_to, hold, poll_ticket, reassert_permit, refund, renew_permit,
+                settle, sign_in_failed, sign_in_succeeded, strike}'::text[]),
             ('{pglimit_app, pglimit_operator}', '{forget, pause, release_permit}'),
             ('{pglimit_app, pglimit_operator, pglimit_monitor}', '{peek, pglimit_version}'),
             ('{pglimit_operator, pglimit_monitor}',
