@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	decisionColumns = `select allowed, reason, quota, remaining, retry_after, reset_at, on_outage, limit_version
+	decisionColumns = `select allowed, reason, quota, remaining, retry_after, reset_at, on_outage, limit_version, charged
 from pglimit.`
 
 	hitArguments = `(limit_name => $1::text, subject => $2::text, max_hits => $3::bigint, per => $4::interval,
@@ -23,6 +23,9 @@ from pglimit.`
 type Decision struct {
 	// Allowed says whether the attempt may go on.
 	Allowed bool
+
+	// Charged is how much was counted: the cost, or zero for a refusal, a look and a limit that is off.
+	Charged int64
 
 	// LimitVersion is the version of the limit's row, or of the subject's override where one decided; zero without one.
 	LimitVersion int64
@@ -61,7 +64,8 @@ type HitParams struct {
 	Limit, Subject string
 
 	// Algorithm, Burst, MaxHits and Per say what the limit is. Each defaults to the limit's row; MaxHits and Per are
-	// needed where there is none. A MaxHits of zero is closed.
+	// needed where there is none. A MaxHits of zero is closed. Who gives both MaxHits and Per gives the Algorithm too, or
+	// means [AlgorithmFixedWindow].
 	Algorithm Algorithm
 	Burst     *int64
 	MaxHits   *int64
@@ -109,7 +113,7 @@ func (c *Client) decide(ctx context.Context, verb, begin, sql string, p HitParam
 	args.text("limit_name", p.Limit)
 	args.text("subject", p.Subject)
 	args.optionalNumber(p.MaxHits)
-	args.optionalDuration("per", p.Per)
+	args.optionalWindow("per", p.Per, p.Algorithm)
 	args.numberOr(p.Cost, 1)
 	args.optionalText("algorithm", string(p.Algorithm))
 	args.optionalNumber(p.Burst)
@@ -124,6 +128,7 @@ func (c *Client) decide(ctx context.Context, verb, begin, sql string, p HitParam
 	})
 	return Decision{
 		Allowed:      row.Allowed,
+		Charged:      row.Charged,
 		LimitVersion: int64(row.LimitVersion),
 		OnOutage:     OnOutage(row.OnOutage),
 		Quota:        row.Quota,
@@ -143,6 +148,7 @@ type decisionRow struct {
 	ResetAt      zeronull.Timestamptz `db:"reset_at"`
 	OnOutage     zeronull.Text        `db:"on_outage"`
 	LimitVersion zeronull.Int8        `db:"limit_version"`
+	Charged      int64                `db:"charged"`
 }
 
 func (r decisionRow) refused() bool { return !r.Allowed }

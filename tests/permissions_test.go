@@ -46,6 +46,7 @@ var mayCall = map[string]string{
 	"drop_endpoint_override":  "o",
 	"drop_limit":              "o",
 	"drop_limit_override":     "o",
+	"explain_limit":           "om",
 	"enqueue_permit":          "a",
 	"force_release":           "o",
 	"forget":                  "ao",
@@ -75,6 +76,7 @@ var mayCall = map[string]string{
 	"set_limit_override":      "o",
 	"set_purge_after":         "o",
 	"show_installation":       "om",
+	"simulate":                "o",
 }
 
 // outsiders are logins that may use nothing, whatever they may do elsewhere in the database.
