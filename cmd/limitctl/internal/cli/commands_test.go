@@ -251,7 +251,7 @@ func TestLimitSetSaysTheWorstBurst(t *testing.T) {
 	}
 }
 
-// TestLimitSetOfAnAlgorithm: what belongs to one alone is refused with another, and goes when the algorithm does.
+// TestLimitSetOfAnAlgorithm is C-06 too: what belongs to one alone is refused with another, and goes when the algorithm does.
 func TestLimitSetOfAnAlgorithm(t *testing.T) {
 	t.Parallel()
 	row := pgclient.LimitRow{

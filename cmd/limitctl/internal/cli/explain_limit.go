@@ -37,7 +37,10 @@ func newLimitExplainCmd(f *Factory, runF func(context.Context, *limitExplainOpti
 		Long: `Explain how the next hit of a subject is decided: by which row, with which override, from what is counted,
 by which sum. Nothing is counted by it. -o json has the rows behind each step.`,
 		Example: `  # Why is bob refused?
-  limitctl limit explain login_attempt bob`,
+  limitctl limit explain login_attempt bob
+
+  # Which row decides?
+  limitctl limit explain api u7 --tenant acme -o jsonl | jq 'select(.step == "rule").facts'`,
 		Args:              exactArgs("<limit>", "<subject>"),
 		ValidArgsFunction: completeArgs(f, 1, limitNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
