@@ -168,7 +168,9 @@ begin
                 else ''
             end)
     end;
-    v_line.facts := case when v_row.turn is not null then to_jsonb(v_row) - 'key' - 'turn' - 'changes' end;
+    v_line.facts := case
+        when v_row.turn is not null then to_jsonb(v_row) - 'key' - 'turn' - 'changes'
+    end;
     return next v_line;
     if v_rule.limit_name is null then
         return;

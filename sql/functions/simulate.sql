@@ -44,7 +44,7 @@ declare
     v_events bigint := cardinality(simulate.subjects);
     v_event record;
     v_hit pglimit.hit_row;
-    v_answers pglimit.simulate_row[] := '{}';
+    v_answers pglimit.simulate_row[];
 begin
     if current_setting('transaction_isolation') <> 'read committed'
         or current_setting('transaction_read_only') <> 'off'
