@@ -7,9 +7,10 @@
 -- it keeps its locks to the end; from where the last call stopped, so a call with nothing to do is
 -- cheap however large the tables are. No index on the expiry: each renewal would pay.
 -- Last it counts what is live in the installation's pool, which is the room that is kept after a
--- crash; or, where it is the first to find the tables empty, begins a new epoch. Writes also:
--- installation, sentinel, permits. Locks also: the creation lock of the installation's pool and the
--- installation's row, for a moment at the end.
+-- crash, and locks the installation's row for that, without waiting. Where it is the first to find
+-- the tables empty it begins a new epoch instead, before all else, for it waits for the locks of
+-- that (the creation lock of the installation's pool, the installation's row): who waits must hold
+-- no lock of a pool that comes after. Writes also: installation, sentinel, permits.
 create or replace function pglimit.purge(batch bigint default 1000)
 returns pglimit.purge_row
 language plpgsql
@@ -45,6 +46,7 @@ declare
     v_locked bigint;
     v_deadline timestamptz;
     v_live bigint;
+    v_lost boolean;
 begin
     if pg_is_in_recovery() then
         raise notice 'this is a standby: nothing to purge here';
@@ -71,6 +73,10 @@ begin
         raise notice 'another purge is running';
         return row(0, 0, false)::pglimit.purge_row;
     end if;
+    v_lost := not exists (select from pglimit.sentinel s where s.singleton);
+    if v_lost then
+        perform pglimit._begin_epoch(null);
+    end if;
     select i.purge_after into v_after from pglimit.installation i where i.singleton;
     v_cutoff := clock_timestamp() - v_after;
     v_cutoff_turn := (date_part('epoch', v_cutoff) * 1000000)::bigint;
@@ -95,7 +101,10 @@ begin
             v_kind := case
                 when v_pool = e'\x1f\x1f' then 3
                 when split_part(v_pool, e'\x1f', 2) = '' then 7
-                when right(v_pool, 1) = e'\x1f' then 2
+                -- not by the last separator: a holder may end in one
+                when v_pool = concat(
+                    split_part(v_pool, e'\x1f', 1), e'\x1f',
+                    split_part(v_pool, e'\x1f', 2), e'\x1f') then 2
                 else 1
             end;
             perform
@@ -176,7 +185,7 @@ begin
         durable_counters_block = v_next_durable,
         last_purge_at = clock_timestamp()
     where g.singleton;
-    if exists (select from pglimit.sentinel s where s.singleton) then
+    if not v_lost then
         select f.in_use
         into v_live
         from pglimit.installation i
@@ -191,8 +200,6 @@ begin
                 where l.singleton
                 for update skip locked);
         end if;
-    else
-        perform pglimit._begin_epoch(null);
     end if;
     return row(
         v_permits, v_counters + v_durable,

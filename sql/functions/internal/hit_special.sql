@@ -12,10 +12,11 @@
 --     would be missing then; remaining may be below 0. What is given back is of what is open now.
 -- Writes: counters or durable_counters (one row). Locks: that row; for a key without a row, first
 -- its creation lock. A refusal writes and locks nothing.
--- Safe under concurrency because it decides twice: by a plain read, and, where that ends in a
--- change, again by the row under its lock, with a fresh clock and a fresh look at the override. Who
--- sets an override stamps the row under the same lock, so a row that is unstamped under it has no
--- override that could hold, and a stamp is taken off only when none is left.
+-- Safe under concurrency because it decides by a plain read and writes only to the row as it was
+-- read (every change counts up changes, or the turn) and without having waited; else it decides
+-- again by the row under its lock, with a fresh clock and a fresh look at the override. Who sets an
+-- override stamps the row, a change as well, so a row that is unstamped then has no override that
+-- could hold, and a stamp is taken off only when none is left.
 -- Sources: sliding_window weighs the window before by how much of it is still within one length of
 -- now; token_bucket is the generic cell rate algorithm (ITU-T I.371) in virtual scheduling.
 create or replace function pglimit._hit_special(
@@ -68,6 +69,8 @@ declare
     v_elapsed numeric;
     v_level numeric;
     v_rate bigint;
+    v_seen timestamptz;
+    v_changes integer;
     v_given boolean := _hit_special.max_hits is not null and _hit_special.per is not null;
     v_on_outage text;
 begin
@@ -134,7 +137,8 @@ begin
             v_phase := 'look';
             continue;
         end if;
-        v_now := coalesce(_hit_special.at, clock_timestamp());
+        v_seen := clock_timestamp();
+        v_now := coalesce(_hit_special.at, v_seen);
         v_reset := coalesce(v_row.reset_at, v_row.special_reset_at);
 
         -- the quota, and whether the row is to be stamped for an override
@@ -257,10 +261,10 @@ begin
             perform pglimit._lock_creation(0, v_key);
             v_phase := 'create';
             continue;
-        elsif v_row.turn is not null and v_phase <> 'lock' then
-            v_phase := 'lock';
-            continue;
+        elsif v_row.turn is not null and v_phase = 'create' then
+            v_phase := 'look'; -- somebody else has made it
         end if;
+        v_changes := v_row.changes;
         v_after := v_left;
         if v_refused then
             v_row.shadow_refused := v_row.shadow_refused + 1;
@@ -301,7 +305,55 @@ begin
             when not v_row.overridden and v_row.algorithm is null then v_reset
         end;
         v_row.special_reset_at := case when v_row.reset_at is null then v_reset end;
-        perform pglimit._keep_count(v_key, v_row, v_now, coalesce(v_rule.durable, false));
+        if v_phase <> 'look' then
+            perform pglimit._keep_count(v_key, v_row, v_now, coalesce(v_rule.durable, false));
+        else
+            -- as it was when it was read, and not after a wait; else once more, under its lock
+            if v_rule.durable then
+                perform set_config('synchronous_commit', 'on', true);
+                update pglimit.durable_counters c
+                set turn = case
+                        when c.changes < 64 then c.turn
+                        else greatest(c.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint)
+                    end,
+                    changes = case when c.changes < 64 then c.changes + 1 else 0 end,
+                    used = v_row.used,
+                    window_start = v_row.window_start,
+                    reset_at = v_row.reset_at,
+                    special_reset_at = v_row.special_reset_at,
+                    shadow_refused = v_row.shadow_refused,
+                    overridden = v_row.overridden,
+                    algorithm = v_row.algorithm,
+                    previous = v_row.previous
+                where c.key = v_key
+                    and c.turn = v_row.turn
+                    and c.changes = v_changes
+                    and clock_timestamp() < v_seen + interval '100 ms';
+            else
+                update pglimit.counters c
+                set turn = case
+                        when c.changes < 64 then c.turn
+                        else greatest(c.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint)
+                    end,
+                    changes = case when c.changes < 64 then c.changes + 1 else 0 end,
+                    used = v_row.used,
+                    window_start = v_row.window_start,
+                    reset_at = v_row.reset_at,
+                    special_reset_at = v_row.special_reset_at,
+                    shadow_refused = v_row.shadow_refused,
+                    overridden = v_row.overridden,
+                    algorithm = v_row.algorithm,
+                    previous = v_row.previous
+                where c.key = v_key
+                    and c.turn = v_row.turn
+                    and c.changes = v_changes
+                    and clock_timestamp() < v_seen + interval '100 ms';
+            end if;
+            if not found then
+                v_phase := 'lock';
+                continue;
+            end if;
+        end if;
         return row(
             true,
             case when v_refused then 'shadow' else 'allowed' end,
