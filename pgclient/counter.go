@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	decisionColumns = `select allowed, reason, quota, remaining, retry_after, reset_at, on_outage, limit_version
+	decisionColumns = `select allowed, reason, quota, remaining, retry_after, reset_at, on_outage, limit_version, charged
 from pglimit.`
 
 	hitArguments = `(limit_name => $1::text, subject => $2::text, max_hits => $3::bigint, per => $4::interval,
@@ -23,6 +23,9 @@ from pglimit.`
 type Decision struct {
 	// Allowed says whether the attempt may go on.
 	Allowed bool
+
+	// Charged is how much was counted: the cost, or zero for a refusal, a look and a limit that is off.
+	Charged int64
 
 	// LimitVersion is the version of the limit's row, or of the subject's override where one decided; zero without one.
 	LimitVersion int64
@@ -134,13 +137,13 @@ type decisionRow struct {
 	ResetAt      zeronull.Timestamptz `db:"reset_at"`
 	OnOutage     zeronull.Text        `db:"on_outage"`
 	LimitVersion zeronull.Int8        `db:"limit_version"`
+	Charged      int64                `db:"charged"`
 }
-
-func (r decisionRow) refused() bool { return !r.Allowed }
 
 func (r decisionRow) decision() Decision {
 	return Decision{
 		Allowed:      r.Allowed,
+		Charged:      r.Charged,
 		LimitVersion: int64(r.LimitVersion),
 		OnOutage:     OnOutage(r.OnOutage),
 		Quota:        r.Quota,
@@ -150,3 +153,5 @@ func (r decisionRow) decision() Decision {
 		RetryAfter:   time.Duration(r.RetryAfter),
 	}
 }
+
+func (r decisionRow) refused() bool { return !r.Allowed }

@@ -38,7 +38,7 @@ type EndpointOverrideRow struct {
 	LimitVersion int64  `db:"limit_version"`
 	Share        int64  `db:"share"`
 
-	// State is "valid", "later" when it does not hold yet, or "over" when it holds no more.
+	// State is "valid", "future" when it does not hold yet, or "over" when it holds no more.
 	State string `db:"state"`
 
 	Tenant     string     `db:"tenant"`

@@ -17,7 +17,7 @@ const (
     tenant => $9::text, longest => $10::interval, fair => $11::boolean, queue_cap => $12::bigint, holder_queue_cap => $13::bigint)`
 
 	setLimitSQL = `select pglimit.set_limit(limit_name => $1::text, max_hits => $2::bigint, per => $3::interval, algorithm => $4::text,
-    burst => $5::bigint, mode => $6::text, on_outage => $7::text, tenant => $8::text)`
+    burst => $5::bigint, mode => $6::text, on_outage => $7::text, tenant => $8::text, on_lapse => $9::text)`
 )
 
 // The function's own defaults.
@@ -83,6 +83,9 @@ type SetLimitParams struct {
 
 	// Mode defaults to [ModeEnforce].
 	Mode Mode
+
+	// OnLapse is what becomes of a hold that is not settled in time. Defaults to [OnLapseKeep].
+	OnLapse OnLapse
 
 	// OnOutage defaults to [OnOutageAllow].
 	OnOutage OnOutage
@@ -180,6 +183,7 @@ func (c *Client) SetLimit(ctx context.Context, p SetLimitParams) (int64, error) 
 	args.textOr("mode", string(p.Mode), string(ModeEnforce))
 	args.textOr("on_outage", string(p.OnOutage), string(OnOutageAllow))
 	c.tenant(ctx, &args, p.Tenant)
+	args.textOr("on_lapse", string(p.OnLapse), string(OnLapseKeep))
 	return run(ctx, c, statement[int64]{
 		args:    args,
 		begin:   beginWrite,

@@ -313,7 +313,7 @@ func (c *Client) renewPermit(ctx context.Context, source Connections, timeout ti
 
 // ReassertPermit takes a permit again that a crash of the database, or the promotion of a standby, has lost: under its
 // own id and within its caps, as long as the grace time after the loss lasts. The parameters are those of its claim,
-// of which RequestID counts for nothing. A permit that is live is renewed.
+// of which RequestID and Wait count for nothing. A permit that is live is renewed.
 //
 // Whether the permit is held is RenewResult.Renewed; a refusal has a nil error. Beside those of a renewal its reasons are
 // [ReasonReasserted], [ReasonLate], [ReasonNotHolder], and whose cap has no room, as for a claim. It is for programs that

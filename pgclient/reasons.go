@@ -51,6 +51,15 @@ const (
 	ReasonWaiting   Reason = "waiting"    // ticket: it was drawn
 )
 
+// Reasons of charges, holds and settlements, beside those of decisions, ReasonLapsed and ReasonUnknown.
+const (
+	ReasonAgain   Reason = "again"   // the hold was settled before
+	ReasonCharged Reason = "charged" // counted, whatever was left
+	ReasonDebt    Reason = "debt"    // the debt would be too great
+	ReasonHeld    Reason = "held"    // the estimate is charged
+	ReasonSettled Reason = "settled" // the charge is what it was in the end
+)
+
 // Reasons of releases and renewals.
 const (
 	ReasonLapsed     Reason = "lapsed"     // the lease had ended

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 )
 
@@ -28,6 +29,9 @@ const longestTicket = 36_500 * 24 * time.Hour
 // maxDraws is how many tickets one claim draws at most. A second one is for what seldom happens, so that many are a
 // sign of somebody who releases them.
 const maxDraws = 10
+
+// drawPause is that before a ticket is drawn again, when so many were drawn that this one had to wait for too long.
+const drawPause = 200 * time.Millisecond
 
 // outagePauses are those before a ticket is polled again whose poll failed; together shorter than it lives.
 var outagePauses = [...]time.Duration{250 * time.Millisecond, time.Second}
@@ -151,6 +155,9 @@ func (c *Client) wait(ctx context.Context, p ClaimPermitParams, refused claimRow
 		// The ticket outlives the wait, so that the last poll does not come too late for it.
 		ticket, retries, err := call(ctx, c, c.enqueue(ctx, p, min(left, longestTicket)+c.timeout))
 		o.Retries += retries
+		if lockTimeout(err) && sleep(ctx, min(jitter(drawPause, 0.5), until(end))) {
+			continue // many draw tickets at once, one after the other: nothing was drawn
+		}
 		if err != nil {
 			return row, sent, err
 		}
@@ -214,6 +221,12 @@ func (c *Client) turn(ctx context.Context, p ClaimPermitParams, ticket ticketRow
 			return polled.claimRow, true, nil
 		}
 	}
+}
+
+// lockTimeout says whether the server gave up waiting for a lock.
+func lockTimeout(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == "55P03"
 }
 
 // gone gives up a ticket, where there is one, of a caller who has gone, and returns the error for it.

@@ -628,7 +628,7 @@ func TestEndpointOverrides(t *testing.T) {
 		t.Fatalf("got %+v", rows)
 	}
 	rows = must(db.operator.ListEndpointOverrides(ctx, pgclient.ListEndpointOverridesParams{After: rows[0].Cursor}))(t)
-	if len(rows) != 1 || rows[0].Holder != "u2" || rows[0].HolderCap != nil || rows[0].Share != 3 || rows[0].State != "later" ||
+	if len(rows) != 1 || rows[0].Holder != "u2" || rows[0].HolderCap != nil || rows[0].Share != 3 || rows[0].State != "future" ||
 		!rows[0].ValidFrom.Equal(from) || !rows[0].ValidUntil.Equal(until) {
 		t.Fatalf("got %+v", rows)
 	}

@@ -29,7 +29,9 @@
 {{ template "functions/internal/sliding_wait.sql" . }}
 {{ template "functions/internal/count_as.sql" . }}
 {{ template "functions/internal/keep_count.sql" . }}
+{{ template "functions/internal/keep_hold.sql" . }}
 {{ template "functions/internal/hit_special.sql" . }}
+{{ template "functions/internal/return_hold.sql" . }}
 {{ template "functions/internal/lock_creation.sql" . }}
 {{ template "functions/internal/lock_counts.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
@@ -60,6 +62,11 @@
 {{ template "functions/hit.sql" . }}
 {{ template "functions/hit_many.sql" . }}
 {{ template "functions/peek.sql" . }}
+{{ template "functions/hit_up_to.sql" . }}
+{{ template "functions/charge.sql" . }}
+{{ template "functions/refund.sql" . }}
+{{ template "functions/hold.sql" . }}
+{{ template "functions/settle.sql" . }}
 {{ template "functions/forget.sql" . }}
 
 -- permits
@@ -113,6 +120,8 @@
 {{ template "policies/changes.sql" . }}
 {{ template "policies/counters.sql" . }}
 {{ template "policies/durable_counters.sql" . }}
+{{ template "policies/holds.sql" . }}
+{{ template "policies/durable_holds.sql" . }}
 {{ template "policies/permits.sql" . }}
 {{ template "policies/creation_locks.sql" . }}
 {{ template "policies/sentinel.sql" . }}

@@ -284,7 +284,7 @@ func TestStandby(t *testing.T) {
 		}
 	}
 	mustExec(t, super, "create publication p for all tables")
-	published := mustScan[string](t, super, "select string_agg(tablename, ' ') from pg_publication_tables where schemaname = 'pglimit' and tablename <> 'durable_counters'")
+	published := mustScan[string](t, super, "select string_agg(tablename, ' ') from pg_publication_tables where schemaname = 'pglimit' and tablename not like 'durable%'")
 	if !strings.Contains(published, "endpoints") || strings.Contains(published, "permits") || strings.Contains(published, "counters") {
 		t.Errorf("a publication of all tables has %s", published)
 	}
@@ -690,6 +690,39 @@ func TestReassertOverridden(t *testing.T) {
 	wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h', holder_cap => 9", ids[0]-1), "holder")
 }
 
+// TestReassertInAMode: modes shadow and off refuse nothing, so no reassertion either; what has no place in the pools gets
+// none, and keeps nobody out.
+func TestReassertInAMode(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	mustExec(t, operator, "select pglimit.set_grace('20 minutes')")
+	const row = "time_bound => '1 minute', in_installation => false, "
+	mustExec(t, operator, "select pglimit.set_endpoint('shadow', endpoint_cap => 1, "+row+"mode => 'shadow'), pglimit.set_endpoint('off', endpoint_cap => 0, "+row+"mode => 'off')")
+	grant := func(args, reason string) (id int64) {
+		if got := mustScan[string](t, app, "select reason from pglimit.claim_permit("+args+")"); got != reason {
+			t.Errorf("%s: %s", args, got)
+		}
+		return mustScan[int64](t, operator, "select max(permit_id) from pglimit.list_permits()")
+	}
+	within, beyond, heavy, off := grant("'shadow', 'a'", "granted"), grant("'shadow', 'b'", "shadow"), grant("'shadow', 'c', weight => 2", "shadow"), grant("'off', 'd'", "off")
+	mustExec(t, db.System(), lose)
+	args := map[int64]string{within: "'shadow', 'a'", beyond: "'shadow', 'b'", heavy: "'shadow', 'c', weight => 2", off: "'off', 'd'"}
+	for _, id := range []int64{within, beyond, heavy, off} {
+		wantReassert(t, app, fmt.Sprintf("%d, %s", id, args[id]), "reasserted")
+		wantReassert(t, app, fmt.Sprintf("%d, %s", id, args[id]), "renewed")
+	}
+	if got := mustScan[string](t, operator, "select string_agg(state || (reasserted_at is not null), ' ' order by permit_id) from pglimit.list_permits()"); got != "livetrue beyondtrue beyondtrue beyondtrue" {
+		t.Error(got)
+	}
+	mustExec(t, operator, "select pglimit.set_endpoint('shadow', endpoint_cap => 2, "+row+"mode => 'enforce')")
+	wantGrant(t, app, "'shadow', 'e'")
+	for _, id := range []int64{within, beyond, heavy, off} {
+		wantReason(t, app, fmt.Sprintf("release_permit(%d)", id), "released")
+		wantReassert(t, app, fmt.Sprintf("%d, %s", id, args[id]), "unknown")
+	}
+}
+
 // TestAllKindsAfterLoss: tickets and permits beyond the caps come at once with others after a loss, whose locks
 // they take in the same order.
 func TestAllKindsAfterLoss(t *testing.T) {
@@ -746,4 +779,85 @@ func TestReassertByTheEndpointsRow(t *testing.T) {
 	if !mustScan[bool](t, operator, "select expires_at <= claimed_at + interval '1 minute' from pglimit.list_permits(tenant_filter => 't7')") {
 		t.Error("a reasserted permit was renewed past the longest of its endpoint")
 	}
+}
+
+// TestReassertBeyondTheCaps: an endpoint in mode shadow or off refuses no reassertion for want of room, as it refuses no
+// claim; what is not a matter of room is answered as elsewhere.
+func TestReassertBeyondTheCaps(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	set := func(mode string) {
+		t.Helper()
+		mustExec(t, operator, "select pglimit.set_endpoint('e', holder_cap => 1, time_bound => '1 hour', mode => '"+mode+"')")
+	}
+	listed := func(want string) {
+		t.Helper()
+		if got := mustScan[string](t, operator, "select string_agg(state || case when reasserted_at = claimed_at then '' else ', new' end, ' ' order by permit_id) from pglimit.list_permits('e')"); got != want {
+			t.Errorf("listed: %s, want %s", got, want)
+		}
+	}
+	set("shadow")
+	mustExec(t, operator, "select pglimit.set_grace('20 minutes')")
+	var ids []int64
+	for range 4 {
+		ids = append(ids, *wantGrant(t, app, "'x', 'h', 9, lease => '1 hour'").ID)
+	}
+	mustExec(t, db.System(), lose)
+	wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h'", ids[0]), "reasserted")
+	wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h'", ids[1]), "reasserted")
+	wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h', weight => 2", ids[2]), "reasserted")
+	listed("live beyond beyond")
+	if n := mustScan[int64](t, operator, "select shadow_refused from pglimit.list_endpoints('e')"); n != 2 {
+		t.Errorf("%d would have been refused, want 2", n)
+	}
+	wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h'", ids[1]), "renewed")
+	wantReassert(t, app, fmt.Sprintf("%d, 'e', 'g'", ids[1]), "not holder")
+	wantReason(t, app, fmt.Sprintf("renew_permit(%d)", ids[1]), "renewed")
+	wantReason(t, app, fmt.Sprintf("release_permit(%d)", ids[1]), "released")
+	wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h'", ids[1]), "unknown")
+
+	// In mode off no pool is looked at; and here the reassertion is what finds the loss.
+	set("off")
+	mustExec(t, db.System(), lose)
+	for _, id := range ids {
+		wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h'", id), "reasserted")
+	}
+	listed("beyond beyond beyond beyond")
+	wantReserve(t, operator, 0, 0, 2)
+	wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h'", *wantGrant(t, app, "'x', 'h', 9, lease => '1 hour'").ID+1), "unknown")
+	mustExec(t, operator, "select pglimit.set_grace('0 s')")
+	wantReassert(t, app, fmt.Sprintf("%d, 'e', 'h'", ids[0]-1), "late")
+}
+
+// TestReserveLapsesWhileTaken: room that lapses between a reassertion and its commit is not free to a claim under a
+// lowered cap, which finds it locked.
+func TestReserveLapsesWhileTaken(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	operator := db.Conn("pglimit_operator")
+	conns := appConns(t, db, 2)
+	const args = "'e', 'h', installation_cap => %d, lease => '1 hour'"
+	mustExec(t, operator, "select pglimit.set_grace('20 minutes')")
+	id := *wantGrant(t, conns[0], fmt.Sprintf(args, 4)+", weight => 4").ID
+	mustExec(t, operator, "select pglimit.purge()")
+	mustExec(t, db.System(), lose)
+	wantGrant(t, conns[0], cats) // begins the epoch
+	wantReserve(t, operator, 4, 4, 1)
+	mustExec(t, db.System(), "update pglimit.permits set expires_at = clock_timestamp() + interval '80 ms' where permit_id = 0 and pool = e'\x1f\x1f'")
+	mustExec(t, conns[0], "begin")
+	wantReassert(t, conns[0], fmt.Sprintf("%d, "+args+", weight => 2", id, 2), "reasserted")
+	for mustScan[bool](t, db.System(), "select exists (select from pglimit.permits where permit_id = 0 and pool = e'\x1f\x1f' and expires_at > clock_timestamp())") {
+		time.Sleep(5 * time.Millisecond)
+	}
+	mustExec(t, db.Super(), "select 1") // is connected before anybody waits, which ends after a second
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wantClaim(t, conns[1], fmt.Sprintf(args, 2), "installation", 2, 2)
+	}()
+	waitForLock(t, db, conns[1].PgConn().PID())
+	mustExec(t, conns[0], "commit")
+	<-done
+	wantReserve(t, operator, 2, 0, 1)
 }

@@ -1,9 +1,12 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/pglimit/tests/dbtest"
 )
@@ -144,6 +147,9 @@ func TestEndpointOverrides(t *testing.T) {
 	// validity
 	mustExec(t, operator, "select pglimit.set_endpoint_override('e', 'b', 5, valid_from => now() + interval '1 hour')")
 	wantClaim(t, app, "'e', 'b'", "holder", 1, 1)
+	if state := mustScan[string](t, operator, "select state from pglimit.list_endpoint_overrides('e', 'b')"); state != "future" {
+		t.Errorf("state %s of one that does not hold yet", state)
+	}
 	mustExec(t, system, "update pglimit.endpoint_overrides set valid_from = clock_timestamp() where holder = 'b'")
 	wantGrant(t, app, "'e', 'b'")
 	mustExec(t, system, "update pglimit.endpoint_overrides set valid_until = clock_timestamp() where holder = 'b'")
@@ -184,6 +190,11 @@ func TestEndpointOverrides(t *testing.T) {
 		if _, err := operator.Exec(t.Context(), "select pglimit.set_endpoint_override("+bad+")"); sqlState(err) != state {
 			t.Errorf("%s: %v", bad, err)
 		}
+	}
+	var server *pgconn.PgError
+	if _, err := operator.Exec(t.Context(), "select pglimit.set_endpoint_override('nowhere', 'a', 2)"); !errors.As(err, &server) ||
+		!strings.Contains(server.Hint, "pglimit.set_endpoint('nowhere'") || strings.Contains(server.Hint, "with the call") {
+		t.Errorf("an unknown endpoint: %+v", server)
 	}
 }
 

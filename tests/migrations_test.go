@@ -825,17 +825,22 @@ func missing(t *testing.T, program string) {
 	t.Skip("needs ", program)
 }
 
-// psql runs a script as somebody would who has nothing else, and returns what it printed.
+// psql runs a script as somebody would who has nothing else, and returns what it printed. What is rendered is to be run
+// again where it did not get a lock: roles are the server's, and other tests install at the same time.
 func psql(t *testing.T, dsn string, script []byte, args ...string) (string, error) {
 	t.Helper()
 	if _, err := exec.LookPath("psql"); err != nil {
 		missing(t, "psql")
 	}
-	cmd := exec.CommandContext(t.Context(), "psql", append(args, "--no-psqlrc", "--quiet", "--file=-", libpqURL(t, dsn))...)
-	cmd.Env = append(os.Environ(), "PGOPTIONS=-c search_path=")
-	cmd.Stdin = bytes.NewReader(script)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	for attempt := 1; ; attempt++ {
+		cmd := exec.CommandContext(t.Context(), "psql", slices.Concat(args, []string{"--no-psqlrc", "--quiet", "--file=-", libpqURL(t, dsn)})...)
+		cmd.Env = append(os.Environ(), "PGOPTIONS=-c search_path=")
+		cmd.Stdin = bytes.NewReader(script)
+		out, err := cmd.CombinedOutput()
+		if err == nil || attempt == 50 || !bytes.Contains(out, []byte("due to lock timeout")) {
+			return string(out), err
+		}
+	}
 }
 
 // libpqURL leaves out what only pgx knows: it passes search_path on to the server.

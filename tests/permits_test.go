@@ -264,3 +264,24 @@ func TestPurgeIsBounded(t *testing.T) {
 		t.Errorf("%d are left", left)
 	}
 }
+
+// TestLookAtManyLanesIsLinear: a look at sixteen times as many lanes takes about sixteen times as long, not 256 times. It
+// is what a refusal at a large cap costs, and what a waiter does while others wait for its lock.
+func TestLookAtManyLanesIsLinear(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t).System()
+	took := map[int]time.Duration{}
+	for _, lanes := range []int{256, 4096} {
+		mustExec(t, db, fmt.Sprintf("select pglimit._take_lanes(3, 'lanes%d', %[1]d, %[1]d)", lanes))
+		for range 5 {
+			begin := time.Now()
+			mustExec(t, db, fmt.Sprintf("select pglimit._find_lanes('lanes%d', %[1]d, 1)", lanes))
+			if d := time.Since(begin); took[lanes] == 0 || d < took[lanes] {
+				took[lanes] = d
+			}
+		}
+	}
+	if took[4096] > 100*took[256] {
+		t.Errorf("4,096 lanes took %v, 256 took %v", took[4096], took[256])
+	}
+}

@@ -270,7 +270,10 @@ func (m *queueMachine) polled(ticket *queueTicket) (answer queueAnswer, looked b
 		k := ticket.full - 1
 		cap, inUse := m.capsOf(ticket.holder)[k], m.inUse(k, ticket.holder)
 		room := m.room(k, ticket.holder)
-		if cap != nil && ticket.weight <= *cap && !fits(ticket.weight, room) {
+		if cap != nil && ticket.weight > *cap {
+			return queueAnswer{"never", cap, &inUse}, false
+		}
+		if cap != nil && !fits(ticket.weight, room) {
 			return queueAnswer{queuePools[k], cap, &inUse}, false
 		}
 		shared, own := room, (*int64)(nil)

@@ -190,6 +190,60 @@ func TestTicketThatCanNeverGo(t *testing.T) {
 	wantPoll(t, app, light, "granted")
 }
 
+// TestCapLoweredBelowAPolledTicket: the ticket is over as well when it had been waiting for that pool, whichever it is;
+// it does not keep those behind it, and claims without a ticket, out of an empty pool.
+func TestCapLoweredBelowAPolledTicket(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	for full, caps := range map[string][2]string{
+		"holder":       {"holder_cap => 3", "holder_cap => 2"},
+		"endpoint":     {"endpoint_cap => 3", "endpoint_cap => 2"},
+		"installation": {"in_installation => true", "in_installation => true"},
+	} {
+		set := "select pglimit.set_endpoint('" + full + "', time_bound => '1 hour', fair => true, "
+		if full != "installation" {
+			set += "in_installation => false, "
+		}
+		mustExec(t, operator, "select pglimit.set_installation_cap(3)")
+		mustExec(t, operator, set+caps[0]+")")
+		held := wantGrant(t, app, "'"+full+"', 'h', weight => 3")
+		heavy := enqueue(t, app, "'"+full+"', 'h', weight => 3, deadline => '1 hour'")
+		wantPoll(t, app, heavy, full)
+		light := enqueue(t, app, "'"+full+"', 'h'")
+		mustExec(t, operator, "select pglimit.set_installation_cap(2)")
+		mustExec(t, operator, set+caps[1]+")")
+		wantReason(t, app, fmt.Sprintf("release_permit(%d)", *held.ID), "released")
+		wantPoll(t, app, heavy, "never")
+		l := wantPoll(t, app, light, "granted")
+		wantReason(t, app, fmt.Sprintf("release_permit(%d)", *l.ID), "released")
+	}
+}
+
+// TestHolderDoesNotOvertakeHimself: a light ticket waits for the heavy one that its holder drew before, also while that
+// one's slots are not free in the holder's own pool; tickets of others need not wait for it.
+func TestHolderDoesNotOvertakeHimself(t *testing.T) {
+	t.Parallel()
+	app := dbtest.New(t).Conn("pglimit_app")
+	const args = ", holder_cap => 2, endpoint_cap => 10, lease => '1 hour'"
+	a, b := wantGrant(t, app, "'e', 'h'"+args), wantGrant(t, app, "'e', 'h'"+args)
+	heavy := enqueue(t, app, "'e', 'h', weight => 2"+args)
+	light := enqueue(t, app, "'e', 'h'"+args)
+	other := enqueue(t, app, "'e', 'other'"+args)
+	wantPoll(t, app, heavy, "holder")
+	wantPoll(t, app, light, "holder")
+	wantReason(t, app, fmt.Sprintf("release_permit(%d)", *a.ID), "released")
+	wantPoll(t, app, light, "queue")
+	wantPoll(t, app, heavy, "holder")
+	wantPoll(t, app, other, "granted")
+	wantReason(t, app, fmt.Sprintf("release_permit(%d)", *b.ID), "released")
+	wantPoll(t, app, light, "queue")
+	h := wantPoll(t, app, heavy, "granted")
+	wantPoll(t, app, light, "holder")
+	wantReason(t, app, fmt.Sprintf("release_permit(%d)", *h.ID), "released")
+	wantPoll(t, app, light, "granted")
+}
+
 // TestHeavyTicket waits for its slots, and lighter ones behind it wait for it.
 func TestHeavyTicket(t *testing.T) {
 	t.Parallel()
@@ -302,8 +356,28 @@ func TestTicketOfAnother(t *testing.T) {
 	if got := mustScan[string](t, app, fmt.Sprintf("select reason from pglimit.claim_permit('e', 'a', %s, ticket => %d)", args, ticket)); got != "granted" {
 		t.Errorf("a with a's ticket: %s", got)
 	}
+	for _, other := range []string{"'e', 'b'", "'f', 'a'"} {
+		if got := mustScan[string](t, app, fmt.Sprintf("select reason from pglimit.claim_permit(%s, %s, ticket => %d)", other, args, ticket)); got != "no ticket" {
+			t.Errorf("%s with a's ticket, after its grant: %s", other, got)
+		}
+	}
 	if _, err := app.Exec(t.Context(), "select pglimit.claim_permit('e', 'a', endpoint_cap => 1, lease => '1 s', ticket => 1, request_id => 'r')"); sqlState(err) != "PGL01" {
 		t.Errorf("ticket and request_id: %v", err)
+	}
+}
+
+// TestTicketThatIsAPermit: a number that is no ticket of the endpoint is worth nothing in any mode, and what has it goes
+// on.
+func TestTicketThatIsAPermit(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	for _, mode := range []string{"shadow", "off"} {
+		mustExec(t, operator, "select pglimit.set_endpoint('"+mode+"', endpoint_cap => 1, time_bound => '1 hour', mode => '"+mode+"')")
+		enqueue(t, app, "'"+mode+"', 'h'")
+		permit := wantGrant(t, app, "'"+mode+" not', 'a', weight => 2, endpoint_cap => 2, holder_cap => 2, lease => '1 hour'")
+		wantReason(t, app, fmt.Sprintf("claim_permit('%s', 'h', ticket => %d)", mode, *permit.ID), "no ticket")
+		wantReason(t, app, fmt.Sprintf("renew_permit(%d)", *permit.ID), "renewed")
 	}
 }
 
@@ -451,4 +525,53 @@ func TestHeavyTicketOfAHolder(t *testing.T) {
 	wantPoll(t, app, light, "queue")
 	wantPoll(t, app, heavy, "granted")
 	wantPoll(t, app, light, "holder")
+}
+
+// TestTicketGivenUpWhileGranted: whoever gives a ticket up while its permit is being granted is not told that he did, for
+// then nobody would look for the permit.
+func TestTicketGivenUpWhileGranted(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, other, super := db.Conn("pglimit_app"), db.Conn("pglimit_app"), connect(t, db.SuperURL())
+	mustExec(t, db.Super(), "select 1") // is connected before anybody waits, which ends after a second
+	ticket := enqueue(t, app, "'e', 'h', endpoint_cap => 2, weight => 2, lease => '1 hour'")
+	mustExec(t, super, "begin; select pglimit._lock_creation(2, e'\\x1fe\\x1f')")
+	polled := make(chan struct{})
+	go func() {
+		defer close(polled)
+		wantPoll(t, app, ticket, "granted")
+	}()
+	waitForLock(t, db, app.PgConn().PID())
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		wantReason(t, other, fmt.Sprintf("release_permit(%d)", ticket), "unknown")
+	}()
+	waitForLock(t, db, other.PgConn().PID())
+	mustExec(t, super, "commit")
+	<-polled
+	<-released
+	wantPoll(t, other, ticket, "granted")
+}
+
+// TestTicketInOtherModes: in modes shadow and off a ticket that is over is worth nothing, and one that is good is used up.
+func TestTicketInOtherModes(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"shadow", "off"} {
+		db := dbtest.New(t)
+		app := db.Conn("pglimit_app")
+		mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_endpoint('e', endpoint_cap => 0, time_bound => '1 hour', mode => '"+mode+"')")
+		ticket, gone := enqueue(t, app, "'e', 'h'"), enqueue(t, app, "'e', 'h'")
+		wantReason(t, app, fmt.Sprintf("release_permit(%d)", gone), "released")
+		wantPoll(t, app, gone, "unknown")
+		wantReason(t, app, fmt.Sprintf("claim_permit('e', 'h', ticket => %d)", gone), "no ticket")
+		wantReason(t, app, fmt.Sprintf("claim_permit('e', 'other', ticket => %d)", ticket), "no ticket")
+		first := wantPoll(t, app, ticket, mode)
+		if again := wantPoll(t, app, ticket, "granted"); *again.ID != *first.ID {
+			t.Errorf("%s: permit %d, then %d", mode, *first.ID, *again.ID)
+		}
+		if n := mustScan[int](t, db.Conn("pglimit_operator"), "select count(*) from pglimit.list_permits()"); n != 1 {
+			t.Errorf("%s: %d permits and tickets", mode, n)
+		}
+	}
 }

@@ -96,3 +96,27 @@ func TestInstallReadyRace(t *testing.T) {
 		t.Errorf("the operator set a cap of 3, and it is %d", cap)
 	}
 }
+
+// TestInstallReadyWaitsInOrder: it waits for a set_endpoint that has the name's lock and not yet the row's, and has
+// nothing that the other then waits for.
+func TestInstallReadyWaitsInOrder(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	first, second := connect(t, db.SuperURL()), db.Conn("pglimit_operator")
+	mustExec(t, first, "begin; select pglimit._lock_creation(5, 'request_in_flight')")
+	mustExec(t, db.Super(), "select 1") // is connected before anybody waits, which ends after a second
+	installed := make(chan error, 1)
+	go func() {
+		_, err := second.Exec(context.Background(), "select pglimit.install_ready('request_in_flight')")
+		installed <- err
+	}()
+	waitForLock(t, db, second.PgConn().PID())
+	mustExec(t, first, "select pglimit.set_endpoint('request_in_flight', 3)")
+	mustExec(t, first, "commit")
+	if err := <-installed; err != nil {
+		t.Fatal(err)
+	}
+	if cap := mustScan[int64](t, second, "select holder_cap from pglimit.list_endpoints('request_in_flight')"); cap != 3 {
+		t.Errorf("the cap was set to 3, and is %d", cap)
+	}
+}

@@ -7,6 +7,9 @@
 -- gives all lanes their new turn, which sorts after every dead one. Correct without purge: a lane
 -- is free as soon as its lease has ended. With a request_id a live permit of the same request is
 -- the answer, whatever else the call asks for; the creation lock of the request is the first lock.
+-- The claim of a ticket, for poll_ticket, is a request too: it locks that, the queue and the
+-- ticket's row before any lane, and gives the ticket up with the grant. What modes shadow and off
+-- grant beyond the caps takes its lane last, see _grant_beyond.
 create or replace function pglimit.claim_permit(
     endpoint text,
     holder text,
@@ -133,6 +136,17 @@ begin
             v_request := pglimit._check_ticket(claim_permit.ticket, claim_permit.request_id);
             perform pglimit._lock_creation(4, v_request);
             perform pglimit._lock_creation(6, v_shared);
+            perform
+            from pglimit.permits p
+            where p.request = v_request
+                and coalesce(p.for_pool, p.pool) <> v_for
+                and p.expires_at > clock_timestamp();
+            if found then
+                -- granted already, but to another holder or at another endpoint
+                return row(
+                    false, 'no ticket', null, null, null, null, null,
+                    v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
+            end if;
         end if;
         if v_special then
             select
@@ -148,7 +162,15 @@ begin
                 from pglimit._grant_beyond(
                     v_tenant, claim_permit.endpoint, claim_permit.holder, claim_permit.lease,
                     v_time_bound, v_longest, claim_permit.weight, claim_permit.request_id,
-                    v_request, claim_permit.note, false) b;
+                    v_request, claim_permit.note, false, null, claim_permit.ticket) b;
+                if v_id is null then
+                    return row(
+                        false, 'no ticket', null, null, null, null, null,
+                        v_time_bound, v_row_cap, v_on_outage, v_version,
+                        null)::pglimit.claim_row;
+                end if;
+                perform pglimit._leave_queue(
+                    v_tenant, claim_permit.endpoint, claim_permit.ticket);
                 return row(
                     true, 'off', v_id, v_expires, null, null, null,
                     v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
@@ -346,14 +368,19 @@ begin
             into v_id, v_expires
             from pglimit._grant_beyond(
                 v_tenant, claim_permit.endpoint, claim_permit.holder, v_lease, null, v_longest,
-                claim_permit.weight, null, v_request, claim_permit.note, true) b;
-            if claim_permit.ticket is not null then
+                claim_permit.weight, null, v_request, claim_permit.note, true, null,
+                claim_permit.ticket) b;
+            if claim_permit.ticket is not null and v_id is not null then
                 perform pglimit._leave_queue(
                     v_tenant, claim_permit.endpoint, claim_permit.ticket);
             end if;
-            return row(
-                true, 'shadow', v_id, v_expires, v_cap, v_in_use, v_retry,
-                v_time_bound, v_row_cap, v_on_outage, v_version, v_reason)::pglimit.claim_row;
+            if v_id is not null then
+                return row(
+                    true, 'shadow', v_id, v_expires, v_cap, v_in_use, v_retry,
+                    v_time_bound, v_row_cap, v_on_outage, v_version,
+                    v_reason)::pglimit.claim_row;
+            end if;
+            v_reason := 'no ticket';
         end if;
         return row(
             false, v_reason, null, null, v_cap, v_in_use, v_retry,

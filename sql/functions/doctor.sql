@@ -29,7 +29,6 @@ declare
         'back, as the login that installed them.';
     v_cap bigint;
     v_epoch_since timestamptz;
-    v_grace interval;
     v_in_use bigint;
     v_last_purge timestamptz;
     v_late boolean;
@@ -111,8 +110,8 @@ begin
         select unnest(l.names) as name, l.roles
         from (values
             ('{pglimit_app}'::text[],
-                '{admit, claim_permit, enqueue_permit, hit, hit_many, poll_ticket,
-                reassert_permit, renew_permit}'::text[]),
+                '{admit, charge, claim_permit, enqueue_permit, hit, hit_many, hit_up_to, hold,
+                poll_ticket, reassert_permit, refund, renew_permit, settle}'::text[]),
             ('{pglimit_app, pglimit_operator}', '{forget, release_permit}'),
             ('{pglimit_app, pglimit_operator, pglimit_monitor}', '{peek, pglimit_version}'),
             ('{pglimit_operator, pglimit_monitor}',
@@ -255,11 +254,9 @@ begin
     -- installation: its one row, without which there is no cap over all endpoints
     begin
         select
-            i.installation_cap, i.in_use, i.epoch_since, i.purge_after, i.last_purge_at, i.lost_at,
-            i.losses, i.grace
-        into
-            v_cap, v_in_use, v_epoch_since, v_purge_after, v_last_purge, v_lost_at, v_losses,
-            v_grace
+            i.installation_cap, i.in_use, i.epoch_since, i.purge_after, i.last_purge_at, i.losses,
+            i.lost_at
+        into v_cap, v_in_use, v_epoch_since, v_purge_after, v_last_purge, v_losses, v_lost_at
         from pglimit.show_installation() i;
         if v_cap is null then
             return query values (
@@ -375,29 +372,27 @@ begin
     select 'defaults', 'ok', 'transactions begin as read committed and read write', null
     where not exists (select from findings);
 
-    -- sentinel: since when the present epoch runs, and what was lost before. A warning only while
-    -- the grace time runs, when there is something to do.
-    v_late := v_lost_at > clock_timestamp() - v_grace;
-    return query
-    select
+    -- sentinel: when counters and permits were last lost. A loss that nobody has found yet counts
+    -- in losses, and has no instant.
+    v_late := v_losses > 0
+        and coalesce(v_lost_at > clock_timestamp() - interval '1 day', true);
+    return query values (
         'sentinel',
         case when v_late then 'warning' else 'ok' end,
         case
+            when v_losses > 0
+            then format('a crash or fail-over emptied counters and permits %s, losses in all: %s',
+                coalesce('at ' || date_trunc('second', v_lost_at), 'since the last claim'),
+                v_losses)
             when v_epoch_since is null then 'no permit was claimed yet'
-            else format('the present epoch began at %s: with the first claim, after a crash or '
-                'fail-over, or by raise_epoch', date_trunc('second', v_epoch_since))
-        end
-            || case
-                when v_losses > 0 then format('; losses of counts and permits in a crash or '
-                    'fail-over: %s, the last one found at %s', v_losses,
-                    coalesce(date_trunc('second', v_lost_at)::text, 'the next claim or purge'))
-                else ''
-            end,
+            else format('the present epoch began at %s, and nothing was lost by a crash or '
+                'fail-over', date_trunc('second', v_epoch_since))
+        end,
         case
-            when v_late then format('Work that still runs should take its permits again until %s, '
-                'by reassert_permit, as KeepAlive does: limitctl permit list shows which did.',
-                date_trunc('second', v_lost_at + v_grace))
-        end;
+            when v_late
+            then 'Look in the server''s log for what ended it. select * from '
+                'pglimit.show_installation(); says how much room is kept (reserved).'
+        end);
 
     -- purge: nothing schedules it
     begin

@@ -50,6 +50,11 @@ declare
     v_holder_cap bigint;
     v_installation_cap bigint;
     v_cap bigint;
+    v_top integer;
+    v_lane integer;
+    v_turn bigint;
+    v_changes integer;
+    v_swept bigint;
     v_taken tid;
     v_now timestamptz;
     v_ends timestamptz;
@@ -107,13 +112,26 @@ begin
     end if;
 
     for v_look in 1..2 loop
+        select p.lane into v_top
+        from pglimit.permits p
+        where p.pool = v_queue
+        order by p.lane desc, p.turn desc
+        limit 1;
+        -- as _current_rows, in half the time: others wait for the lock meanwhile
         select
-            count(*),
-            count(*) filter (where s.for_pool = v_for),
-            max(s.queue_tag) filter (where s.for_pool = v_for)
-        into v_waiting, v_of_holder, v_last
-        from pglimit._current_rows(v_queue) s
-        where s.expires_at > clock_timestamp();
+            count(*) filter (where x.live),
+            count(*) filter (where x.live and x.for_pool = v_for),
+            max(x.queue_tag) filter (where x.live and x.for_pool = v_for),
+            min(g.lane) filter (where not x.live)
+        into v_waiting, v_of_holder, v_last, v_lane
+        from generate_series(1, v_top) g (lane)
+        cross join lateral (
+            select p.for_pool, p.queue_tag, p.expires_at > clock_timestamp() as live
+            from pglimit.permits p
+            where p.pool = v_queue and p.lane = g.lane
+            order by p.turn desc
+            limit 1
+        ) x;
         if v_of_holder >= v_row.holder_queue_cap or v_waiting >= v_row.queue_cap then
             return row(
                 false, 'queue full', null, null, null, null,
@@ -127,8 +145,29 @@ begin
     end loop;
 
     -- first a place, then the state: purge removes a queue whole, and not while a place is locked
-    select f.taken[1] into v_taken
-    from pglimit._take_lanes(7, v_queue, 2147483647, 1) f;
+    if v_lane is not null then
+        select p.ctid, p.turn, p.changes, p.swept_turn
+        into v_taken, v_turn, v_changes, v_swept
+        from pglimit.permits p
+        where p.pool = v_queue and p.lane = v_lane
+        order by p.turn desc
+        limit 1;
+        if v_changes >= 8 then
+            perform pglimit._sweep_lane(v_queue, v_lane, v_swept, v_turn);
+        end if;
+        select p.ctid
+        into v_taken
+        from pglimit.permits p
+        where p.ctid = v_taken
+            and p.pool || '' = v_queue
+            and p.turn + 0 = v_turn
+            and p.expires_at <= clock_timestamp()
+        for update skip locked;
+    end if;
+    if v_taken is null then
+        select f.taken[1] into v_taken
+        from pglimit._take_lanes(7, v_queue, 2147483647, 1) f;
+    end if;
     v_now := clock_timestamp();
     v_ends := v_now + enqueue_permit.deadline;
     select p.ctid, p.queue_tag, p.ends_at

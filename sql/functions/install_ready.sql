@@ -1,7 +1,7 @@
 -- Installs a ready row by its name, and leaves one that is there as it is: an operator may have
 -- changed it. A new ready row is a name in v_ready and a branch below.
--- Writes: what set_endpoint writes, when there is no row. Locks: then the table endpoints, against
--- other changes and not against claims, so that a row that is made meanwhile is not replaced.
+-- Writes: what set_endpoint writes, when there is no row. Locks: then the creation lock of the
+-- name, which set_endpoint has too, so that a row that is made meanwhile is not replaced.
 create or replace function pglimit.install_ready(
     name text,
     tenant text default null
@@ -44,7 +44,7 @@ begin
             return v_version;
         end if;
         if v_attempt = 1 then
-            lock table pglimit.endpoints in share row exclusive mode;
+            perform pglimit._lock_creation(5, install_ready.name);
         end if;
     end loop;
     if install_ready.name = 'request_in_flight' then

@@ -31,9 +31,9 @@ begin
     return query
     select
         o.tenant::text, o.endpoint::text, o.holder::text, o.holder_cap, o.share, o.valid_from,
-        o.valid_until,
+        nullif(o.valid_until, 'infinity'),
         case
-            when o.valid_from > clock_timestamp() then 'later'
+            when o.valid_from > clock_timestamp() then 'future'
             when o.valid_until > clock_timestamp() then 'valid'
             else 'over'
         end,
@@ -53,8 +53,8 @@ end
 $$;
 
 comment on function pglimit.list_endpoint_overrides(text, text, text, integer, text) is
-    'Lists holders with bounds of their own; after is the last cursor seen. '
-    'PGL01 invalid argument.';
+    'Lists holders with bounds of their own, with whether they hold now: valid, future or over; '
+    'after is the last cursor seen. PGL01 invalid argument.';
 
 revoke all on function pglimit.list_endpoint_overrides(text, text, text, integer, text)
 from public;

@@ -117,7 +117,10 @@ begin
         select f.in_use, f.free_at
         into v_in_use, v_free_at
         from pglimit._find_lanes(v_pool, v_cap, v_seat.weight) f;
-        if v_in_use + v_seat.weight > v_cap and v_seat.weight <= v_cap then
+        if v_seat.weight > v_cap then
+            -- lowered since
+            v_reason := 'never';
+        elsif v_in_use + v_seat.weight > v_cap then
             v_reason := (array['holder', 'endpoint', 'installation'])[v_seat.full_pool];
             v_retry := greatest(v_free_at - clock_timestamp(), interval '1 microsecond');
         else
@@ -146,11 +149,6 @@ begin
             tenant => v_tenant,
             ticket => poll_ticket.ticket);
         if v_claim.granted then
-            if v_claim.reason = 'off' then
-                update pglimit.permits p
-                set expires_at = '-infinity'
-                where p.permit_id = poll_ticket.ticket;
-            end if;
             return row(
                 true, v_claim.reason, v_claim.permit_id, v_claim.expires_at, null, null,
                 v_claim.cap, v_claim.in_use, v_claim.retry_after, v_claim.time_bound,

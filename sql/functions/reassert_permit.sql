@@ -2,16 +2,18 @@
 -- caps, as long as the grace time after the loss has not passed; all of its lanes or none. In the
 -- installation's pool the room that _begin_epoch keeps comes first. A permit that is live is
 -- renewed, and what lapsed or was released since the loss stays so while its rows tell. Whoever
--- claimed meanwhile has a greater permit_id.
+-- claimed meanwhile has a greater permit_id. An endpoint in mode shadow or off refuses nobody for
+-- want of room: there the permit is taken again beyond the caps, as a claim is granted.
 -- Writes: permits (the lanes taken); where it is the first to find the loss also installation and
 -- sentinel. Locks, in the order of a claim: the creation lock of this permit_id (of two calls the
 -- second finds the permit live), lanes of the holder's and the endpoint's pool, the creation lock
 -- of the installation's pool, which keeps others from the same reserve, its lanes, the
--- installation's row. It waits for creation locks and that row only, and for the head row of a
--- permit that is live. Every pool is looked at before anything is locked, so a refusal writes
--- nothing unless it lost a race or was the first to find the loss. A lane of the reserve counts as
--- in use for everybody, so that taking it over makes no pool fuller; the clock is read again under
--- the locks.
+-- installation's row; beyond the caps, last, what _grant_beyond locks. It waits for creation locks
+-- and that row only, and for the head row of a permit that is live. Every pool is looked at before
+-- anything is locked, so a refusal writes nothing unless it lost a race or was the first to find
+-- the loss. A lane of the reserve counts as in use for everybody, so that taking it over makes no
+-- pool fuller; the lanes are read before the reserve is, so that room that lapses in between
+-- refuses and does not count twice. The clock is read again under the locks.
 create or replace function pglimit.reassert_permit(
     permit_id bigint,
     endpoint text,
@@ -51,6 +53,8 @@ declare
     v_installation_cap bigint;
     v_in_installation boolean;
     v_special boolean;
+    v_mode text;
+    v_reason text;
     v_time_bound interval;
     v_longest interval;
     v_asked interval := reassert_permit.lease;
@@ -67,6 +71,7 @@ declare
     v_held tid[];
     v_part tid[];
     v_taken tid[] := array[]::tid[];
+    v_count integer;
     v_now timestamptz;
 begin
     if (
@@ -88,8 +93,8 @@ begin
         reassert_permit.endpoint_cap, reassert_permit.installation_cap, reassert_permit.lease,
         reassert_permit.weight, reassert_permit.note, v_tenant);
 
-    -- what the call leaves out, and the holder's override, as in claim_permit. Modes and queues
-    -- count for nothing: the permit was granted before.
+    -- what the call leaves out, the mode, and the holder's override, as in claim_permit. Who waits
+    -- in a queue counts for nothing: the permit was granted before.
     select
         e.holder_cap, e.endpoint_cap, e.in_installation, e.time_bound, e.longest, e.special
     into
@@ -104,8 +109,8 @@ begin
         where i.singleton;
     end if;
     if v_special then
-        select coalesce(r.holder_cap, reassert_permit.holder_cap)
-        into reassert_permit.holder_cap
+        select r.mode, coalesce(r.holder_cap, reassert_permit.holder_cap)
+        into v_mode, reassert_permit.holder_cap
         from pglimit._claim_rule(
             v_tenant, reassert_permit.endpoint, reassert_permit.holder) r;
     end if;
@@ -115,6 +120,9 @@ begin
         coalesce(reassert_permit.installation_cap, v_installation_cap)];
     if num_nonnulls(variadic v_caps) = 0 then
         perform pglimit._unknown_endpoint(reassert_permit.endpoint);
+    end if;
+    if v_mode = 'off' then
+        v_caps := array[null, null, null]::bigint[];
     end if;
     if v_asked is not null then
         v_asked := pglimit._fixed_interval('lease', v_asked);
@@ -174,7 +182,8 @@ begin
         for k in 1..3 loop
             continue when v_caps[k] is null;
             if reassert_permit.weight > v_caps[k] then
-                return row(false, 'never', null)::pglimit.renew_row;
+                v_reason := 'never';
+                exit;
             end if;
             select f.in_use
             into v_in_use
@@ -184,13 +193,18 @@ begin
                 v_in_use := v_in_use - cardinality(v_kept);
             end if;
             if v_in_use + reassert_permit.weight > v_caps[k] then
-                return row(false, v_kinds[k], null)::pglimit.renew_row;
+                v_reason := v_kinds[k];
+                exit;
             end if;
         end loop;
+        if v_reason is not null and v_mode is distinct from 'shadow' then
+            return row(false, v_reason, null)::pglimit.renew_row;
+        end if;
         perform pglimit._lock_creation(4, reassert_permit.permit_id::text);
     end loop;
 
     for k in 1..3 loop
+        exit when v_reason is not null;
         continue when v_caps[k] is null;
         v_held := array[]::tid[];
         if k = 3 then
@@ -214,11 +228,13 @@ begin
                 for update of p skip locked
             ) x;
             -- others who are to come take over the rest of the reserve
-            select f.in_use - cardinality(v_kept)
+            select f.in_use
             into v_in_use
             from pglimit._find_lanes(v_pools[3], v_caps[3], reassert_permit.weight) f;
-            if v_in_use + reassert_permit.weight > v_caps[3] then
-                return row(false, v_kinds[3], null)::pglimit.renew_row;
+            select f.tids into v_kept from pglimit._find_reserve() f;
+            if v_in_use - cardinality(v_kept) + reassert_permit.weight > v_caps[3] then
+                v_reason := v_kinds[3];
+                exit;
             end if;
         end if;
         v_part := v_held;
@@ -228,11 +244,15 @@ begin
             from pglimit._take_lanes(
                 k, v_pools[k], v_caps[k], reassert_permit.weight, v_held) f;
             if v_part is null then
-                return row(false, v_kinds[k], null)::pglimit.renew_row;
+                v_reason := v_kinds[k];
+                exit;
             end if;
         end if;
         v_taken := v_taken || v_part;
     end loop;
+    if v_reason is not null and v_mode is distinct from 'shadow' then
+        return row(false, v_reason, null)::pglimit.renew_row;
+    end if;
     if not exists (select from pglimit.sentinel s where s.singleton) then
         perform pglimit._begin_epoch(null);
     end if;
@@ -242,6 +262,15 @@ begin
         return row(false, 'late', null)::pglimit.renew_row;
     end if;
 
+    if v_reason is not null or v_mode = 'off' then
+        select b.expires_at
+        into v_expires
+        from pglimit._grant_beyond(
+            v_tenant, reassert_permit.endpoint, reassert_permit.holder, v_lease, null, v_longest,
+            reassert_permit.weight, null, null, reassert_permit.note, v_mode = 'shadow',
+            reassert_permit.permit_id) b;
+        return row(true, 'reasserted', v_expires)::pglimit.renew_row;
+    end if;
     v_expires := v_now + least(v_lease, v_longest);
     update pglimit.permits p
     set turn = greatest(p.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint),
@@ -259,6 +288,16 @@ begin
         note = case when p.ctid = v_taken[1] then reassert_permit.note end,
         reasserted_at = case when p.ctid = v_taken[1] then v_now end
     where p.ctid = any (v_taken);
+    get diagnostics v_count = row_count;
+    if v_count <> cardinality(v_taken) then
+        -- under a lowered cap, what lapsed while it was held was marked in a new version of its row
+        raise exception using
+            errcode = '55P03',
+            message = format('the room kept for permit %s lapsed while it was taken over',
+                reassert_permit.permit_id),
+            detail = 'The grace time ended during the call. Nothing was changed.',
+            hint = 'Try again; what is answered late is over: claim a new permit.';
+    end if;
     return row(true, 'reasserted', v_expires)::pglimit.renew_row;
 end
 $$;

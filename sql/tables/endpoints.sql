@@ -29,8 +29,8 @@ create table pglimit.endpoints (
         check (holder_cap is not null or endpoint_cap is not null or in_installation),
     constraint endpoints_mode_check check (mode in ('enforce', 'shadow', 'off')),
     constraint endpoints_on_outage_check check (on_outage in ('allow', 'refuse')),
-    constraint endpoints_queue_cap_check check (queue_cap between 0 and 10000),
-    constraint endpoints_holder_queue_cap_check check (holder_queue_cap between 0 and 10000)
+    constraint endpoints_queue_cap_check check (queue_cap between 0 and 1000),
+    constraint endpoints_holder_queue_cap_check check (holder_queue_cap between 0 and 1000)
 );
 
 comment on table pglimit.endpoints is

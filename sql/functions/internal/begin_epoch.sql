@@ -6,7 +6,9 @@
 -- A loss is a missing sentinel where there was an epoch before. Then the first lanes of the
 -- installation's pool, as many as were in use when purge last looked, are taken by nobody until the
 -- grace time is over: claims see them in use, and reassert_permit takes them over. Nobody can make
--- lanes of that pool before: whoever finds none begins the epoch first, under the same lock.
+-- lanes of that pool before: whoever finds none begins the epoch first, under the same lock. Their
+-- row_count is 1, as of a permit, so that under a lowered cap one that lapses while it is being
+-- taken over counts as in use (see _retire_lapsed).
 create or replace function pglimit._begin_epoch(expected bigint)
 returns bigint
 language plpgsql
@@ -58,7 +60,7 @@ begin
             (date_part('epoch', v_now) * 1000000)::bigint,
             0,
             v_now + v_grace,
-            0
+            1
         from generate_series(1, v_reserve::integer) g (lane)
         where not exists (select from pglimit.permits p where p.pool = e'\x1f\x1f');
     end if;

@@ -53,7 +53,8 @@ begin
             random() as pick,
             count(*) filter (where n.live) over (
                 order by n.lane desc
-                rows between unbounded preceding and current row exclude current row) as live_above
+                -- not "exclude current row", which counts from the start again at every row
+                rows between unbounded preceding and 1 preceding) as live_above
         from (
             select
                 g.lane,

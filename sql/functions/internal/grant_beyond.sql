@@ -1,9 +1,11 @@
 -- Grants a permit that takes no place in any pool, as modes shadow and off do; so that it can be
 -- renewed, released and listed it has a lane of the endpoint's pool of such permits, which has no
 -- cap. `counted` is true for what mode enforce would have refused: the lane counts it. A request
--- that has a live permit gets that one. Writes: permits; in a new epoch installation and sentinel.
--- Locks: of a request its creation lock, which a caller who holds any lock holds already; a lane,
--- without waiting; where lanes are made the pool's creation lock, the last kind of all.
+-- that has a live permit gets that one; a claim by a ticket that is over gets none. `reasserted` is
+-- the permit_id of a permit that a crash lost, which it gets again. Writes: permits; in a new epoch
+-- installation and sentinel. Locks: of a request its creation lock, which a caller who holds any
+-- lock holds already; the ticket, which nobody has who waits for what a caller with a ticket holds;
+-- a lane, without waiting; where lanes are made the pool's creation lock, the last kind of all.
 create or replace function pglimit._grant_beyond(
     tenant text,
     endpoint text,
@@ -16,6 +18,8 @@ create or replace function pglimit._grant_beyond(
     request text,
     note jsonb,
     counted boolean,
+    reasserted bigint default null,
+    ticket bigint default null,
     out permit_id bigint,
     out expires_at timestamptz
 )
@@ -58,6 +62,21 @@ begin
         if expires_at > clock_timestamp() then
             return;
         end if;
+        expires_at := null;
+        permit_id := null;
+    end if;
+    if _grant_beyond.ticket is not null then
+        -- to the end, so that nobody is told that he gave it up
+        perform
+        from pglimit.permits p
+        where p.permit_id = _grant_beyond.ticket
+            and p.queue_tag is not null
+            and p.for_pool = v_for
+            and p.expires_at > clock_timestamp()
+        for update;
+        if not found then
+            return;
+        end if;
     end if;
 
     -- about half of the lanes are free: a few tries, and reading them all is the exception
@@ -91,10 +110,10 @@ begin
     expires_at := v_now + least(_grant_beyond.lease, _grant_beyond.longest);
     update pglimit.permits p
     set turn = greatest(p.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint),
-        permit_id = (
+        permit_id = coalesce(_grant_beyond.reasserted, (
             select nextval('pglimit.permit_number') + 549755813888 * coalesce(
                 (select s.epoch from pglimit.sentinel s where s.singleton),
-                pglimit._begin_epoch(null))),
+                pglimit._begin_epoch(null)))),
         expires_at = _grant_beyond.expires_at,
         row_count = 1,
         changes = case when p.changes < 8 then p.changes + 1 else 0 end,
@@ -107,15 +126,19 @@ begin
         request = _grant_beyond.request,
         note = _grant_beyond.note,
         shadow_refused = coalesce(p.shadow_refused, 0)
-            + case when _grant_beyond.counted then 1 else 0 end
+            + case when _grant_beyond.counted then 1 else 0 end,
+        reasserted_at = case when _grant_beyond.reasserted is not null then v_now end
     where p.ctid = v_taken
     returning p.permit_id into permit_id;
 end
 $$;
 
 comment on function pglimit._grant_beyond(
-    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean) is
+    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean, bigint,
+    bigint) is
     'internal: grants a permit that takes no place in any pool';
 
 revoke all on function pglimit._grant_beyond(
-    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean) from public;
+    text, text, text, interval, interval, interval, bigint, text, text, jsonb, boolean, bigint,
+    bigint)
+from public;

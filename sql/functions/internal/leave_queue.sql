@@ -1,6 +1,6 @@
 -- Gives up the place of a ticket that was granted, and notes how far the queue has been served. The
--- caller holds the queue's creation lock. Writes: permits. Locks: the ticket's row, which only a
--- renewal or a release of it could hold, and the queue's state.
+-- caller holds the queue's creation lock and the ticket's row. Writes: permits. Locks: the queue's
+-- state.
 create or replace function pglimit._leave_queue(tenant text, endpoint text, ticket bigint)
 returns void
 language plpgsql

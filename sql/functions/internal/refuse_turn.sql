@@ -1,7 +1,9 @@
 -- What a claim is refused with whose turn it is not; the reason is null when it is. 'queue': others
 -- wait for the room there is; 'lapsed' and 'no ticket': there is no such ticket of this holder any
 -- more. cap, in_use and retry_after are of the pool that those who wait share, after whose leases
--- there is room for them and for this claim. Writes and locks nothing.
+-- there is room for them and for this claim. Writes nothing. Locks: the ticket's row, before any
+-- lane; it waits for nobody but a renewal or a release of the ticket. So whoever gives a ticket up
+-- comes before its grant, or after it and learns that it is gone: then there may be a permit.
 create or replace function pglimit._refuse_turn(
     tenant text,
     endpoint text,
@@ -37,7 +39,8 @@ begin
         from pglimit.permits p
         where p.permit_id = _refuse_turn.ticket
             and p.pool = _refuse_turn.tenant || e'\x1f\x1fq' || _refuse_turn.endpoint
-            and p.for_pool = v_shared || _refuse_turn.holder;
+            and p.for_pool = v_shared || _refuse_turn.holder
+        for update;
         if (v_expires > clock_timestamp()) is not true then
             reason := case when v_expires > '-infinity' then 'lapsed' else 'no ticket' end;
             return;

@@ -1,16 +1,19 @@
 -- Locks `weight` free lanes of a pool, or says that the pool has no room.
 -- `kind` is 1, 2 or 3 for the pool of a holder, an endpoint, the installation; callers go in this
--- order. `held` are lanes that the caller has locked already and that count as in use: room kept
--- after a crash. Writes: permits (new lanes, free); where it finds the installation's pool empty
--- and no sentinel, the new epoch, so that nobody takes the room that is kept (for kind 7, which
--- comes after its locks, also). Locks: the pool's creation lock when lanes are made or several are
--- taken; rows of permits, for which it never waits: a free lane that another claim has locked is
--- passed over, and when nothing else is left this looks again, for at most a second. Lost races
--- mean another look; a refusal is always the result of a whole look. With lanes above the cap, a
--- permit that lapsed while it is being renewed, and lives again with the commit, would be one too
--- many. So what has lapsed counts as in use there, and who would be refused marks first what nobody
--- has locked: under the creation lock, since two that mark would each count what the other has
--- locked, and one would hold lanes that a claim of several waits for.
+-- order. Kind 7 is of the pools of queues and of permits beyond the caps, which come last. `held`
+-- are lanes that the caller has locked already, room kept after a crash: those that are still live
+-- when all lanes have been read were counted as in use, and are a part of `weight`. Writes: permits
+-- (new lanes, free; with lanes above the cap the marks of _retire_lapsed); where it finds the
+-- installation's pool empty and no sentinel, the new epoch, so that nobody takes the room that is
+-- kept; where it makes lanes of kind 7, too, for the locks of a new epoch come before that pool's.
+-- Locks: the pool's creation lock when lanes are made or several are taken, or when the pool seems
+-- full under a lowered cap; rows of permits, for which it never waits: a free lane that another
+-- claim has locked is passed over, and when nothing else is left this looks again, for at most a
+-- second. Lost races mean another look; a refusal is always the result of a whole look. With lanes
+-- above the cap, a permit that lapsed while it is being renewed, and lives again with the commit,
+-- would be one too many. So what has lapsed counts as in use there, and who would be refused marks
+-- first what nobody has locked: under the creation lock, since two that mark would each count what
+-- the other has locked, and one would hold lanes that a claim of several waits for.
 create or replace function pglimit._take_lanes(
     kind integer,
     pool text,
@@ -38,6 +41,7 @@ declare
     v_alone boolean := false;
     v_now timestamptz;
     v_lowered boolean := false;
+    v_kept bigint := 0;
 begin
     taken := _take_lanes.held;
     for v_attempt in 1..100000 loop
@@ -48,7 +52,14 @@ begin
         into in_use, free_at, v_top, v_tids, v_turns
         from pglimit._find_lanes(
             _take_lanes.pool, _take_lanes.cap, _take_lanes.weight, v_lowered) f;
-        if in_use - cardinality(_take_lanes.held) + _take_lanes.weight > _take_lanes.cap then
+        if _take_lanes.held <> '{}' then
+            -- after the look: one that lapsed in between refuses, and not lets one too many in
+            select count(*)
+            into v_kept
+            from pglimit.permits p
+            where p.ctid = any (_take_lanes.held) and p.expires_at > clock_timestamp();
+        end if;
+        if in_use - v_kept + _take_lanes.weight > _take_lanes.cap then
             if v_lowered and not v_alone then
                 -- what has lapsed counts as in use here until it is released
                 perform pglimit._lock_creation(_take_lanes.kind, _take_lanes.pool);
@@ -135,10 +146,10 @@ begin
     end loop;
     raise exception using
         errcode = '55P03',
-        message = 'claim_permit found every free slot locked for a second',
+        message = 'every free slot was locked for a second',
         detail = 'Other claims hold the free slots in transactions that do not end.',
-        hint = 'Look for sessions idle in transaction: select pid, query from pg_stat_activity '
-            || 'where state like ''idle in transaction%''.';
+        hint = 'An operator who is a member of pg_monitor too finds them: '
+            || 'select * from pglimit.doctor(''1 s'');';
 end
 $$;
 

@@ -36,6 +36,7 @@ declare
     v_rooms bigint[] := array[_wait_turn.holder_room];
     v_at integer;
     v_cap bigint;
+    v_decided boolean := _wait_turn.room is null and _wait_turn.ticket is not null;
     v_other record;
 begin
     turn := true;
@@ -65,6 +66,11 @@ begin
         exit when v_other.permit_id = _wait_turn.ticket;
         ahead := ahead + 1;
         v_at := array_position(v_holders, v_other.for_pool);
+        if v_decided and v_at is distinct from 1 then
+            -- whether this one could go changes nothing any more, and costs a look at its pool
+            need := need + v_other.weight;
+            continue;
+        end if;
         if v_at is null then
             v_cap := coalesce(v_other.holder_cap, v_holder_cap);
             if v_overridden then
@@ -95,6 +101,9 @@ begin
         need := need + v_other.weight;
         if _wait_turn.ticket is null then
             turn := false;
+            v_decided := true;
+        else
+            v_decided := coalesce(need + _wait_turn.weight > _wait_turn.room, true);
         end if;
     end loop;
     if _wait_turn.ticket is not null then

@@ -24,6 +24,7 @@ var limitView = view[pgclient.LimitRow]{
 		{name: "durable", value: func(r pgclient.LimitRow) any { return r.Durable }, show: wide},
 		{name: "mode", value: func(r pgclient.LimitRow) any { return string(r.Mode) }},
 		{name: "on_outage", value: func(r pgclient.LimitRow) any { return string(r.OnOutage) }},
+		{name: "on_lapse", value: func(r pgclient.LimitRow) any { return string(r.OnLapse) }, show: wide},
 		{name: "limit_version", head: "VERSION", value: func(r pgclient.LimitRow) any { return r.LimitVersion }, show: wide},
 		{name: "updated_at", head: "UPDATED", value: func(r pgclient.LimitRow) any { return r.UpdatedAt }},
 		{name: "updated_by", value: func(r pgclient.LimitRow) any { return r.UpdatedBy }, show: wide},
@@ -35,6 +36,7 @@ var limitView = view[pgclient.LimitRow]{
 // The words that set_limit and set_endpoint take.
 const (
 	modeHelp     = "what its refusals do"
+	onLapseHelp  = "what becomes of holds that nobody settles (default keep: they stay charged)"
 	onOutageHelp = "what callers should do while the database is away (default allow)"
 )
 
@@ -216,6 +218,7 @@ type limitSetOptions struct {
 	LimitName string
 	MaxHits   *int64
 	Mode      string
+	OnLapse   string
 	OnOutage  string
 	Per       change[time.Duration]
 	Tenant    string
@@ -241,6 +244,7 @@ var limitSetView = view[limitSet]{
 		{name: "burst", value: func(r limitSet) any { return r.limit.Burst }},
 		{name: "mode", value: func(r limitSet) any { return string(r.limit.Mode) }},
 		{name: "on_outage", value: func(r limitSet) any { return string(r.limit.OnOutage) }},
+		{name: "on_lapse", value: func(r limitSet) any { return string(r.limit.OnLapse) }},
 		{name: "limit_version", value: func(r limitSet) any { return r.version }},
 		{name: "dry_run", value: func(r limitSet) any { return r.dryRun }},
 	},
@@ -321,6 +325,7 @@ counter list says whose it is. --mode off allows everything and counts nothing.`
 	flags.StringVar(&o.Algorithm, "algorithm", "", `how it counts (default fixed_window)`)
 	numberOrNoneVar(flags, &o.Burst, "burst", "for algorithms that have one")
 	enumVar(cmd, flags, &o.Mode, "mode", "", "", modeHelp+" (default enforce)", "enforce", "shadow", "off")
+	enumVar(cmd, flags, &o.OnLapse, "on-lapse", "", "", onLapseHelp, "keep", "return")
 	enumVar(cmd, flags, &o.OnOutage, "on-outage", "", "", onOutageHelp, "allow", "refuse")
 	tenantVar(flags, &o.Tenant)
 	flags.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
@@ -338,10 +343,11 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 	if err != nil {
 		return err
 	}
-	set := pgclient.SetLimitParams{Limit: o.LimitName, Tenant: o.Tenant, Algorithm: pgclient.AlgorithmFixedWindow, Mode: pgclient.ModeEnforce, OnOutage: pgclient.OnOutageAllow}
+	set := pgclient.SetLimitParams{Limit: o.LimitName, Tenant: o.Tenant, Algorithm: pgclient.AlgorithmFixedWindow, Mode: pgclient.ModeEnforce, OnOutage: pgclient.OnOutageAllow, OnLapse: pgclient.OnLapseKeep}
 	if before != nil {
 		set.MaxHits, set.Per, set.Burst = before.MaxHits, before.Per, before.Burst
 		set.Algorithm, set.Mode, set.OnOutage = before.Algorithm, before.Mode, before.OnOutage
+		set.OnLapse = before.OnLapse
 	} else if o.MaxHits == nil || !o.Per.given {
 		return usageError("limit "+quote(o.LimitName)+ofTenant(o.Tenant)+" is new, so it needs --max-hits and --per",
 			"limitctl limit set "+o.LimitName+" --max-hits 100 --per 1m")
@@ -359,6 +365,9 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 	}
 	if o.Mode != "" {
 		set.Mode = pgclient.Mode(o.Mode)
+	}
+	if o.OnLapse != "" {
+		set.OnLapse = pgclient.OnLapse(o.OnLapse)
 	}
 	if o.OnOutage != "" {
 		set.OnOutage = pgclient.OnOutage(o.OnOutage)

@@ -75,7 +75,9 @@ more (over). Filters are exact.`,
 		ValidArgsFunction: completeArgs(f, 1, limitNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				o.LimitName = args[0]
+				if o.LimitName = args[0]; o.LimitName == "" {
+					return blankName() // as a filter it would mean any
+				}
 			}
 			if err := o.check(cmd); err != nil {
 				return err
