@@ -32,7 +32,6 @@ grant execute on function
     pglimit.reassert_permit(
         bigint, text, text, bigint, bigint, bigint, interval, bigint, jsonb, text),
     pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text),
-    pglimit.hit_many(text[], text[], bigint[], bigint[], interval[], text),
     pglimit.hit_up_to(
         text, text, bigint, bigint, bigint, interval, text, bigint, text),
     pglimit.charge(
@@ -40,7 +39,8 @@ grant execute on function
     pglimit.refund(text, text, bigint, text, bigint, interval, text, bigint),
     pglimit.hold(
         text, text, bigint, interval, bigint, interval, text, bigint, text),
-    pglimit.settle(bigint, bigint)
+    pglimit.settle(bigint, bigint),
+    pglimit.hit_many(text[], text[], bigint[], bigint[], interval[], text)
 to pglimit_app;
 
 -- what a service and an operator call
