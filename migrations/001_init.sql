@@ -43,6 +43,8 @@
 {{ template "tables/counter_row.sql" . }}
 {{ template "tables/counter_state.sql" . }}
 {{ template "tables/limit_row.sql" . }}
+{{ template "tables/explain_row.sql" . }}
+{{ template "tables/simulate_row.sql" . }}
 {{ template "tables/limit_override_row.sql" . }}
 {{ template "tables/block_row.sql" . }}
 {{ template "tables/strike_row.sql" . }}

@@ -56,6 +56,32 @@ func (a *arguments) interval(d time.Duration) {
 	a.add(pgtype.Interval{Microseconds: d.Microseconds(), Valid: true})
 }
 
+// window adds the length of a window, for a calendar by its name: '1 month' is not '30 days' there.
+func (a *arguments) window(name string, d time.Duration, algorithm Algorithm) {
+	if algorithm == AlgorithmCalendar {
+		switch d {
+		case 7 * 24 * time.Hour:
+			a.add(pgtype.Interval{Days: 7, Valid: true})
+			return
+		case CalendarMonth:
+			a.add(pgtype.Interval{Months: 1, Valid: true})
+			return
+		case CalendarYear:
+			a.add(pgtype.Interval{Months: 12, Valid: true})
+			return
+		}
+	}
+	a.duration(name, d)
+}
+
+func (a *arguments) optionalWindow(name string, d *time.Duration, algorithm Algorithm) {
+	if d == nil {
+		a.add(nil)
+		return
+	}
+	a.window(name, *d, algorithm)
+}
+
 func (a *arguments) optionalDuration(name string, d *time.Duration) {
 	if d == nil {
 		a.add(nil)
@@ -139,6 +165,15 @@ func (a *arguments) note(note json.RawMessage) {
 		a.fail(invalidArgument("note is not JSON", "a note is one JSON value"))
 	}
 	a.add(string(note))
+}
+
+// json adds a list as one text, for lists too are encoded differently by different exec modes.
+func (a *arguments) json(list any) {
+	text, err := json.Marshal(list)
+	if err != nil {
+		a.fail(err)
+	}
+	a.add(string(text))
 }
 
 // checkText refuses what the server would answer with a protocol error, or only after the transaction has begun.

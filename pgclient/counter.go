@@ -64,7 +64,8 @@ type HitParams struct {
 	Limit, Subject string
 
 	// Algorithm, Burst, MaxHits and Per say what the limit is. Each defaults to the limit's row; MaxHits and Per are
-	// needed where there is none. A MaxHits of zero is closed.
+	// needed where there is none. A MaxHits of zero is closed. Who gives both MaxHits and Per gives the Algorithm too, or
+	// means [AlgorithmFixedWindow].
 	Algorithm Algorithm
 	Burst     *int64
 	MaxHits   *int64
@@ -112,7 +113,7 @@ func (c *Client) decide(ctx context.Context, verb, begin, sql string, p HitParam
 	args.text("limit_name", p.Limit)
 	args.text("subject", p.Subject)
 	args.optionalNumber(p.MaxHits)
-	args.optionalDuration("per", p.Per)
+	args.optionalWindow("per", p.Per, p.Algorithm)
 	args.numberOr(p.Cost, 1)
 	args.optionalText("algorithm", string(p.Algorithm))
 	args.optionalNumber(p.Burst)

@@ -3,6 +3,7 @@ package pgclient_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +115,40 @@ func TestHit(t *testing.T) {
 		want(t, "second", d.Allowed, false)
 		if d.RetryAfter < 25*time.Hour || d.RetryAfter > 26*time.Hour {
 			t.Errorf("got retry after %v, want nearly 26 h", d.RetryAfter)
+		}
+	})
+
+	t.Run("Algorithms", func(t *testing.T) {
+		t.Parallel()
+		for _, set := range []pgclient.SetLimitParams{
+			{Algorithm: pgclient.AlgorithmSlidingWindow, Per: time.Hour},
+			{Algorithm: pgclient.AlgorithmTokenBucket, Per: time.Hour, Burst: pgclient.N(2), Durable: true},
+			{Algorithm: pgclient.AlgorithmCalendar, Per: time.Hour},
+			{Algorithm: pgclient.AlgorithmCalendar, Per: 24 * time.Hour},
+			{Algorithm: pgclient.AlgorithmCalendar, Per: 7 * 24 * time.Hour},
+			{Algorithm: pgclient.AlgorithmCalendar, Per: pgclient.CalendarMonth, TimeZone: "Europe/Berlin"},
+			{Algorithm: pgclient.AlgorithmCalendar, Per: pgclient.CalendarYear},
+		} {
+			set.Limit, set.MaxHits, set.Mode, set.OnOutage = fmt.Sprint(set.Algorithm, set.Per), 2, pgclient.ModeEnforce, pgclient.OnOutageAllow
+			must(db.operator.SetLimit(ctx, set))(t)
+			row := must(db.operator.ListLimits(ctx, pgclient.ListLimitsParams{Limit: set.Limit}))(t)[0]
+			if set.Burst != nil && row.Burst != nil && *row.Burst == *set.Burst {
+				row.Burst = set.Burst // which is compared by its address
+			}
+			want(t, "row", row, pgclient.LimitRow{
+				Algorithm: set.Algorithm, Burst: set.Burst, Cursor: row.Cursor, Durable: set.Durable, Limit: set.Limit,
+				LimitVersion: row.LimitVersion, MaxHits: 2, Mode: set.Mode, OnLapse: pgclient.OnLapseKeep, OnOutage: set.OnOutage, Per: set.Per,
+				TimeZone: set.TimeZone, UpdatedAt: row.UpdatedAt, UpdatedBy: row.UpdatedBy,
+			})
+			p := pgclient.HitParams{Limit: set.Limit, Subject: "u1", Cost: pgclient.N(2)}
+			want(t, "charged", must(db.app.Hit(ctx, p))(t).Charged, 2)
+			want(t, "charged when refused", must(db.app.Hit(ctx, p))(t).Charged, 0)
+			p.Subject, p.MaxHits, p.Per, p.Algorithm, p.Burst = "u2", pgclient.N(3), &set.Per, set.Algorithm, set.Burst
+			want(t, "allowed by the call's own", must(db.app.Hit(ctx, p))(t).Allowed, true)
+			if counter := must(db.operator.ListCounters(ctx, pgclient.ListCountersParams{Limit: set.Limit, Subject: "u1"}))(t)[0]; counter.Durable != set.Durable ||
+				counter.Used != 2 || set.Algorithm != pgclient.AlgorithmCalendar && counter.Algorithm != set.Algorithm {
+				t.Errorf("%s: counter %+v", set.Limit, counter)
+			}
 		}
 	})
 

@@ -10,7 +10,8 @@ import (
 const defaultMaxRows = 100
 
 const (
-	listCountersSQL = `select tenant, limit_name, subject, used, window_start, reset_at, state, shadow_refused, cursor
+	listCountersSQL = `select tenant, limit_name, subject, used, window_start, reset_at, state, shadow_refused, cursor,
+    algorithm, durable
 from pglimit.list_counters(limit_filter => $1::text, subject_filter => $2::text, after => $3::text, max_rows => $4::int,
     tenant_filter => $5::text, include_closed => $6::boolean)`
 
@@ -19,7 +20,7 @@ from pglimit.list_counters(limit_filter => $1::text, subject_filter => $2::text,
 from pglimit.list_endpoints(endpoint_filter => $1::text, after => $2::text, max_rows => $3::int, tenant_filter => $4::text)`
 
 	listLimitsSQL = `select tenant, limit_name, max_hits, per, algorithm, burst, durable, mode, on_outage, limit_version, updated_at,
-    updated_by, shadow_refused, on_lapse, cursor
+    updated_by, shadow_refused, on_lapse, cursor, coalesce(time_zone, '') as time_zone
 from pglimit.list_limits(limit_filter => $1::text, after => $2::text, max_rows => $3::int, tenant_filter => $4::text)`
 
 	listPermitsSQL = `select permit_id, tenant, endpoint, holder, weight, claimed_at, expires_at, state, note, reasserted_at
@@ -36,13 +37,18 @@ type CounterRow struct {
 	Subject string `db:"subject"`
 	Tenant  string `db:"tenant"`
 
+	// Algorithm is how it was counted last; of windows of the calendar it is [AlgorithmFixedWindow] too. Durable counts
+	// survive a crash.
+	Algorithm Algorithm `db:"algorithm"`
+	Durable   bool      `db:"durable"`
+
 	// ShadowRefused hits of this window were allowed for the mode of the limit alone.
 	ShadowRefused int64 `db:"shadow_refused"`
 
 	// State is "open", or "closed" when the window has ended and the next hit begins anew.
 	State string `db:"state"`
 
-	// Used hits were counted since WindowStart, and count until ResetAt.
+	// Used hits were counted since WindowStart, and count until ResetAt. Of a bucket, Used is what it lacks.
 	ResetAt     time.Time `db:"reset_at"`
 	Used        int64     `db:"used"`
 	WindowStart time.Time `db:"window_start"`
@@ -92,6 +98,7 @@ type LimitRow struct {
 	OnOutage     OnOutage      `db:"on_outage"`
 	Per          time.Duration `db:"per"`
 	Tenant       string        `db:"tenant"`
+	TimeZone     string        `db:"time_zone"` // empty for UTC
 	UpdatedAt    time.Time     `db:"updated_at"`
 	UpdatedBy    string        `db:"updated_by"`
 

@@ -25,7 +25,7 @@ func TestLimits(t *testing.T) {
 	row.Cursor, row.UpdatedAt, row.UpdatedBy = "", time.Time{}, ""
 	want(t, "row", row, pgclient.LimitRow{
 		Algorithm: pgclient.AlgorithmFixedWindow, Limit: "a", LimitVersion: version, Mode: pgclient.ModeEnforce,
-		OnOutage: pgclient.OnOutageAllow, Per: 25 * time.Hour,
+		OnLapse: pgclient.OnLapseKeep, OnOutage: pgclient.OnOutageAllow, Per: 25 * time.Hour,
 	})
 
 	changed := must(db.operator.SetLimit(ctx, pgclient.SetLimitParams{
@@ -169,7 +169,7 @@ func TestLists(t *testing.T) {
 		want(t, "window", row.ResetAt.Sub(row.WindowStart), time.Hour)
 		cursor := row.Cursor
 		row.Cursor, row.ResetAt, row.WindowStart = "", time.Time{}, time.Time{}
-		want(t, "row", row, pgclient.CounterRow{Limit: "l", State: "open", Subject: "u1", Used: 3})
+		want(t, "row", row, pgclient.CounterRow{Algorithm: pgclient.AlgorithmFixedWindow, Limit: "l", State: "open", Subject: "u1", Used: 3})
 		page = must(db.operator.ListCounters(ctx, pgclient.ListCountersParams{After: cursor}))(t)
 		want(t, "rows of the second page", len(page), 1)
 		want(t, "subject", page[0].Subject, "u2")

@@ -17,7 +17,8 @@ const (
     tenant => $9::text, longest => $10::interval, fair => $11::boolean, queue_cap => $12::bigint, holder_queue_cap => $13::bigint)`
 
 	setLimitSQL = `select pglimit.set_limit(limit_name => $1::text, max_hits => $2::bigint, per => $3::interval, algorithm => $4::text,
-    burst => $5::bigint, mode => $6::text, on_outage => $7::text, tenant => $8::text, on_lapse => $9::text)`
+    burst => $5::bigint, mode => $6::text, on_outage => $7::text, tenant => $8::text, durable => $9::boolean, time_zone => $10::text,
+    on_lapse => $11::text)`
 )
 
 // The function's own defaults.
@@ -78,8 +79,12 @@ type SetLimitParams struct {
 	// Algorithm defaults to [AlgorithmFixedWindow].
 	Algorithm Algorithm
 
-	// Burst belongs to algorithms that have one. Defaults to none.
+	// Burst is what the bucket of an [AlgorithmTokenBucket] limit holds when it is full. Defaults to MaxHits.
 	Burst *int64
+
+	// Durable has counts survive a crash of the server; each hit then waits for the disk. Defaults to counts that a crash
+	// empties.
+	Durable bool
 
 	// Mode defaults to [ModeEnforce].
 	Mode Mode
@@ -93,6 +98,9 @@ type SetLimitParams struct {
 	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant. A row of the
 	// empty tenant is for all tenants without one of their own.
 	Tenant string
+
+	// TimeZone is where the windows of an [AlgorithmCalendar] limit begin, such as Europe/Berlin. Defaults to UTC.
+	TimeZone string
 }
 
 // DropEndpoint removes the row of an endpoint. It reports whether there was one. Permits in use stay in use.
@@ -198,12 +206,14 @@ func (c *Client) SetLimit(ctx context.Context, p SetLimitParams) (int64, error) 
 	var args arguments
 	args.text("limit_name", p.Limit)
 	args.add(p.MaxHits)
-	args.duration("per", p.Per)
+	args.window("per", p.Per, p.Algorithm)
 	args.textOr("algorithm", string(p.Algorithm), string(AlgorithmFixedWindow))
 	args.optionalNumber(p.Burst)
 	args.textOr("mode", string(p.Mode), string(ModeEnforce))
 	args.textOr("on_outage", string(p.OnOutage), string(OnOutageAllow))
 	c.tenant(ctx, &args, p.Tenant)
+	args.add(p.Durable)
+	args.optionalText("time_zone", p.TimeZone)
 	args.textOr("on_lapse", string(p.OnLapse), string(OnLapseKeep))
 	return run(ctx, c, statement[int64]{
 		args:    args,

@@ -26,7 +26,7 @@ cross join lateral pglimit.hit_many(limit_names => coalesce(a.limits, '{}'), sub
     costs => a.costs, max_hits => a.quotas, pers => a.pers, tenant => $2::text) d
 order by d.ordinal`
 
-	admitSQL = `select admitted, reason, quota, remaining, reset_at, permit_id, expires_at, expires_at - pg_catalog.clock_timestamp() as lease_left, cap, in_use, retry_after, time_bound, row_cap, on_outage, limit_version
+	admitSQL = `select admitted, reason, quota, remaining, reset_at, permit_id, expires_at, expires_at - pg_catalog.clock_timestamp() as lease_left, cap, in_use, retry_after, time_bound, row_cap, on_outage, limit_version, charged
 from pglimit.admit(wants => $1::text::jsonb, tenant => $2::text)
 order by ordinal`
 )
@@ -299,6 +299,7 @@ type admitRow struct {
 	RowCap       *int64               `db:"row_cap"`
 	OnOutage     zeronull.Text        `db:"on_outage"`
 	LimitVersion zeronull.Int8        `db:"limit_version"`
+	Charged      zeronull.Int8        `db:"charged"`
 }
 
 type admitRows []admitRow
@@ -317,5 +318,6 @@ func (r admitRow) decision() Decision {
 	return decisionRow{
 		Allowed: r.Admitted, Reason: r.Reason, Quota: int64(r.Quota), Remaining: int64(r.Remaining),
 		RetryAfter: r.RetryAfter, ResetAt: r.ResetAt, OnOutage: r.OnOutage, LimitVersion: r.LimitVersion,
+		Charged: int64(r.Charged),
 	}.decision()
 }

@@ -57,6 +57,7 @@ func TestAdmit(t *testing.T) {
 	a := must(db.app.Admit(ctx, p))(t)
 	want(t, "admitted", a.Admitted, true)
 	want(t, "remaining", a.Hits[0].Remaining, 1)
+	want(t, "charged", a.Hits[0].Charged, 1)
 	want(t, "wait", a.RetryAfter(), 0)
 	want(t, "renewed", must(a.Permits[0].Renew(ctx, nil))(t).Renewed, true)
 

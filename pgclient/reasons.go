@@ -1,10 +1,31 @@
 package pgclient
 
+import "time"
+
 // Algorithm is how a limit counts.
 type Algorithm string
 
-// AlgorithmFixedWindow counts in a window that begins with a subject's first hit and ends the limit's Per later.
-const AlgorithmFixedWindow Algorithm = "fixed_window"
+const (
+	// AlgorithmCalendar counts in hours, days, weeks (from Monday), months or years of the limit's time zone. Its Per is
+	// [time.Hour], 24 hours, 7 days, [CalendarMonth] or [CalendarYear].
+	AlgorithmCalendar Algorithm = "calendar"
+
+	// AlgorithmFixedWindow counts in a window that begins with a subject's first hit and ends the limit's Per later.
+	AlgorithmFixedWindow Algorithm = "fixed_window"
+
+	// AlgorithmSlidingWindow counts in such windows end to end, and of the one before the share that is still within Per.
+	AlgorithmSlidingWindow Algorithm = "sliding_window"
+
+	// AlgorithmTokenBucket counts what a bucket lacks, which fills by MaxHits in Per, up to Burst.
+	AlgorithmTokenBucket Algorithm = "token_bucket"
+)
+
+// What the Per of an [AlgorithmCalendar] limit is when it has no fixed length. They stand for the month or the year of
+// the calendar, however long that is.
+const (
+	CalendarMonth = 30 * 24 * time.Hour
+	CalendarYear  = 12 * CalendarMonth
+)
 
 // Mode is what a limit or an endpoint does with its decisions.
 type Mode string

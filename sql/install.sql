@@ -94,6 +94,8 @@
 {{ template "functions/set_limit.sql" . }}
 {{ template "functions/drop_limit.sql" . }}
 {{ template "functions/list_limits.sql" . }}
+{{ template "functions/explain_limit.sql" . }}
+{{ template "functions/simulate.sql" . }}
 {{ template "functions/set_limit_override.sql" . }}
 {{ template "functions/drop_limit_override.sql" . }}
 {{ template "functions/list_limit_overrides.sql" . }}

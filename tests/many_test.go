@@ -199,6 +199,7 @@ func TestAdmitAllOrNone(t *testing.T) {
 type admitRow struct {
 	Admitted   bool    `json:"admitted"`
 	Cap        *int64  `json:"cap"`
+	Charged    int64   `json:"charged"`
 	ExpiresAt  *string `json:"expires_at"`
 	InUse      *int64  `json:"in_use"`
 	PermitID   int64   `json:"permit_id"`
@@ -260,7 +261,7 @@ func TestAdmit(t *testing.T) {
 	// twice the same is the sum of both
 	rows := wantAdmit(t, app, `[{"endpoint": "export", "holder": "a"}, {"limit": "window", "subject": "a", "cost": 15}, {"endpoint": "export", "holder": "a"}, {"limit": "window", "subject": "a", "cost": 5}]`,
 		"granted", "allowed", "granted", "allowed")
-	if rows[0].PermitID == rows[2].PermitID || *rows[1].Remaining != 0 || *rows[3].Remaining != 0 {
+	if rows[1].Charged != 15 || rows[3].Charged != 5 || rows[0].PermitID == rows[2].PermitID || *rows[1].Remaining != 0 || *rows[3].Remaining != 0 {
 		t.Errorf("got %+v", rows)
 	}
 	// every refusal is told, with what it waits for, and nothing is taken

@@ -57,6 +57,7 @@ var mayCall = map[string]string{
 	"drop_endpoint_override":  "o",
 	"drop_limit":              "o",
 	"drop_limit_override":     "o",
+	"explain_limit":           "om",
 	"enqueue_permit":          "a",
 	"force_release":           "o",
 	"forget":                  "ao",
@@ -91,6 +92,7 @@ var mayCall = map[string]string{
 	"set_purge_after":         "o",
 	"settle":                  "a",
 	"show_installation":       "om",
+	"simulate":                "o",
 }
 
 // outsiders are logins that may use nothing, whatever they may do elsewhere in the database.

@@ -151,6 +151,7 @@ begin
             end if;
             v_costs[v_rates] := least(v_costs[v_rates] + v_want.cost, 9223372036854775807);
             v_rate_of[v_count] := v_rates;
+            v_weights[v_count] := v_want.cost;
         else
             v_want.weight := coalesce(v_want.weight, 1);
             perform pglimit._check_claim(
@@ -409,6 +410,10 @@ begin
             v_row.on_outage := v_hit.on_outage;
             v_row.limit_version := v_hit.limit_version;
             v_row.retry_after := v_hit.retry_after;
+            v_row.charged := case
+                when v_refused or v_hit.charged = 0 then 0
+                else v_weights[v_at]
+            end;
             v_row.reason := case
                 when not v_refused or not v_hit.allowed then v_hit.reason
                 else 'others'

@@ -116,14 +116,15 @@ begin
             ('{pglimit_app, pglimit_operator}', '{forget, pause, release_permit}'),
             ('{pglimit_app, pglimit_operator, pglimit_monitor}', '{peek, pglimit_version}'),
             ('{pglimit_operator, pglimit_monitor}',
-                '{doctor, list_blocks, list_changes, list_counters, list_endpoint_overrides,
+                '{doctor, explain_limit, list_blocks, list_changes, list_counters,
+                list_endpoint_overrides,
                 list_endpoints, list_limit_overrides, list_limits, list_permits,
                 show_installation}'),
             ('{pglimit_operator}',
                 '{block, drop_endpoint, drop_endpoint_override, drop_limit, drop_limit_override,
                 force_release, install_ready, purge, raise_epoch, release_holder, set_endpoint,
                 set_endpoint_override, set_installation_cap, set_limit, set_limit_override,
-                set_grace, set_purge_after, unblock}')
+                set_grace, set_purge_after, simulate, unblock}')
         ) as l (roles, names)
     ), needed as (
         select distinct unnest(l.roles) as name from listed l

@@ -64,6 +64,7 @@ to pglimit_app, pglimit_operator, pglimit_monitor;
 -- what shows keys, and the state of it all
 grant execute on function
     pglimit.doctor(interval, interval),
+    pglimit.explain_limit(text, text, text),
     pglimit.list_blocks(text, text, text, integer, text),
     pglimit.list_changes(text, bigint, integer, text, text),
     pglimit.list_counters(text, text, text, integer, text, boolean),
@@ -99,5 +100,7 @@ grant execute on function
         text, bigint, interval, text, bigint, boolean, text, text, text, text, text),
     pglimit.set_limit_override(text, text, bigint, timestamptz, timestamptz, text),
     pglimit.set_purge_after(interval),
+    pglimit.simulate(
+        text, text[], timestamptz[], bigint[], bigint, interval, text, bigint, text, text),
     pglimit.unblock(text, text, text)
 to pglimit_operator;

@@ -18,7 +18,8 @@ create type pglimit.admit_row as (
     time_bound interval,
     row_cap bigint,
     on_outage text,
-    limit_version bigint
+    limit_version bigint,
+    charged bigint
 );
 
 comment on type pglimit.admit_row is

@@ -33,6 +33,8 @@ func TestMeasure(t *testing.T) {
 		"| `hit`, 10,000 keys, against the plain upsert | ",
 		"| – rows written by those refusals | 0 |  |  | 0 |\n",
 		"| false refusals, 2 clients on cap 3 | 0 of 20 claims |  |  | 0 |\n",
+		"| `hit` by `sliding_window`, against `fixed_window`, both looked up | ",
+		"| `hit` of a durable limit on a hot key, snapshot held for 1 s, against without | ",
 		"| Go client, one goroutine: ",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -26,6 +26,25 @@ const (
 	hitLookedUp script = `\set key random(1, 10000)
 	select * from pglimit.hit('bench_row', 'k' || :key)`
 
+	// The same limit, counted in another way.
+	hitSliding script = `\set key random(1, 10000)
+	select * from pglimit.hit('bench_sliding', 'k' || :key)`
+
+	hitBucket script = `\set key random(1, 10000)
+	select * from pglimit.hit('bench_bucket', 'k' || :key)`
+
+	hitCalendar script = `\set key random(1, 10000)
+	select * from pglimit.hit('bench_calendar', 'k' || :key)`
+
+	hitDurable script = `\set key random(1, 10000)
+	select * from pglimit.hit('bench_durable', 'k' || :key)`
+
+	hitSlidingHot  script = `select * from pglimit.hit('bench_sliding', 'hot')`
+	hitBucketHot   script = `select * from pglimit.hit('bench_bucket', 'hot')`
+	hitCalendarHot script = `select * from pglimit.hit('bench_calendar', 'hot')`
+	hitDurableHot  script = `select * from pglimit.hit('bench_durable', 'hot')`
+	hitLookedUpHot script = `select * from pglimit.hit('bench_row', 'hot')`
+
 	hitHot script = `select * from pglimit.hit('bench', 'hot', max_hits => 1000000000, per => '1 minute')`
 
 	// 100 of the keys that hit has, at once.
@@ -100,6 +119,33 @@ var rows = []struct {
 	{"refused", (*bench).refused},
 	{"hit-held", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.held(ctx, "`hit` on a hot key", hitHot)
+	}},
+	{"lookup-held", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.held(ctx, "`hit` on a hot key, limit looked up", hitLookedUpHot)
+	}},
+	{"sliding", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "`hit` by `sliding_window`, against `fixed_window`, both looked up", hitSliding, hitLookedUp, 0)
+	}},
+	{"sliding-held", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.held(ctx, "`hit` by `sliding_window` on a hot key", hitSlidingHot)
+	}},
+	{"bucket", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "`hit` by `token_bucket`, against `fixed_window`, both looked up", hitBucket, hitLookedUp, 0)
+	}},
+	{"bucket-held", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.held(ctx, "`hit` by `token_bucket` on a hot key", hitBucketHot)
+	}},
+	{"calendar", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "`hit` by `calendar`, against `fixed_window`, both looked up", hitCalendar, hitLookedUp, 0)
+	}},
+	{"calendar-held", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.held(ctx, "`hit` by `calendar` on a hot key", hitCalendarHot)
+	}},
+	{"durable", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "`hit` of a durable limit, against one that is not, both looked up", hitDurable, hitLookedUp, 0)
+	}},
+	{"durable-held", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.held(ctx, "`hit` of a durable limit on a hot key", hitDurableHot)
 	}},
 	{"claim", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.compare(ctx, "claim + release, cap 25, against the `generate_series` claim", claimOnePool, series, 1.8)

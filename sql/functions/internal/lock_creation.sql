@@ -2,10 +2,10 @@
 -- 0 for a counter's key; 1, 2 and 3 for the pool of a holder, an endpoint and the installation; 4
 -- for a request, or a permit that is reasserted; 5 for what operators do one at a time; 6 for a
 -- queue, held by whoever is served in it; 7 for the pools of queues and of permits beyond the caps.
--- Each has 16,384 locks of its own: so those who lock in the order 5, 4, 6, 1, 2, 3, 7 wait in no
--- circle, although two keys may share a lock. Of kind 3 there is one pool alone; whoever begins an
--- epoch holds its lock. Writes: creation_locks (a row not met before). Locks: that row, to the end
--- of the transaction.
+-- Each has 16,384 locks of its own: so those who lock in the order 5, 0, 4, 6, 1, 2, 3, 7, several
+-- of a kind by number, wait in no circle, although two keys may share a lock. Of kind 3 there is
+-- one pool alone; whoever begins an epoch holds its lock. Writes: creation_locks (a row not met
+-- before). Locks: that row, to the end of the transaction.
 create or replace function pglimit._lock_creation(kind integer, key text)
 returns void
 language plpgsql

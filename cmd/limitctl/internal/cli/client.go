@@ -16,6 +16,7 @@ type Client interface {
 	DropEndpointOverride(context.Context, pgclient.DropEndpointOverrideParams) (bool, error)
 	DropLimit(ctx context.Context, limit, tenant string) (bool, error)
 	DropLimitOverride(context.Context, pgclient.DropLimitOverrideParams) (bool, error)
+	ExplainLimit(context.Context, pgclient.ExplainParams) ([]pgclient.ExplainRow, error)
 	ForceRelease(ctx context.Context, id int64, why string) (pgclient.ReleaseResult, error)
 	Forget(context.Context, pgclient.ForgetParams) (bool, error)
 	InstallReady(ctx context.Context, name, tenant string) (int64, error)
@@ -40,6 +41,7 @@ type Client interface {
 	SetLimitOverride(context.Context, pgclient.SetLimitOverrideParams) (int64, error)
 	SetPurgeAfter(ctx context.Context, idle time.Duration) (before time.Duration, err error)
 	ShowInstallation(context.Context) (pgclient.Installation, error)
+	Simulate(context.Context, pgclient.SimulateParams) ([]pgclient.Simulated, error)
 	Unblock(context.Context, pgclient.UnblockParams) (bool, error)
 	Version(context.Context) (string, error)
 

@@ -188,8 +188,8 @@ func TestLimitSetKeepsWhatIsNotNamed(t *testing.T) {
 	b.client.limits = []pgclient.LimitRow{{
 		Limit: "api", MaxHits: 100, Per: time.Minute, Algorithm: "fixed_window", Mode: "enforce", OnOutage: "refuse",
 	}}
-	b.want(t, b.run("limit", "set", "api", "--max-hits", "50"), exitOK, "Changed limit api to 50 hits per 1m (was 100 per 1m).\n", "")
-	b.done(t, `set_limit {"Limit":"api","MaxHits":50,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Mode":"enforce","OnLapse":"","OnOutage":"refuse","Tenant":""}`)
+	b.want(t, b.run("limit", "set", "api", "--max-hits", "50"), exitOK, "Changed limit api to 50 hits per 1m (was 100 per 1m). Worst burst: 100 within any 1m.\n", "")
+	b.done(t, `set_limit {"Limit":"api","MaxHits":50,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Durable":false,"Mode":"enforce","OnLapse":"","OnOutage":"refuse","Tenant":"","TimeZone":""}`)
 }
 
 // A set that changes nothing writes nothing, and spends no version.
@@ -213,7 +213,7 @@ func TestSetOfNothing(t *testing.T) {
 	b = setup(false)
 	b.client.limits = []pgclient.LimitRow{{Limit: "api", MaxHits: 100, Per: time.Minute, LimitVersion: 3}}
 	b.want(t, b.run("limit", "set", "api", "-o", "jsonl"), exitOK, `{"tenant":"","limit_name":"api","max_hits":100,"per":"1m","per_seconds":60,`+
-		`"algorithm":"","burst":null,"mode":"","on_outage":"","on_lapse":"","limit_version":3,"dry_run":false}`+"\n",
+		`"algorithm":"","burst":null,"mode":"","on_outage":"","on_lapse":"","limit_version":3,"dry_run":false,"durable":false,"time_zone":"","worst_burst":200}`+"\n",
 		"Nothing to change: limit api is 100 hits per 1m.\n")
 	b.done(t)
 }
@@ -227,7 +227,7 @@ func TestLimitSetOfANewOne(t *testing.T) {
 		"limitctl limit set: limit \"api\" of tenant \"acme\" is new, so it needs --max-hits and --per\nHINT: limitctl limit set api --max-hits 100 --per 1m\n")
 	b.errOut.Reset()
 	b.want(t, b.run("limit", "set", "api", "--tenant", "acme", "--max-hits", "5", "--per", "1h", "-o", "csv", "--dry-run"), exitOK,
-		"tenant,limit_name,max_hits,per,algorithm,burst,mode,on_outage,on_lapse,limit_version,dry_run\nacme,api,5,1h,fixed_window,,enforce,allow,keep,,true\n", "")
+		"tenant,limit_name,max_hits,per,algorithm,burst,mode,on_outage,on_lapse,limit_version,dry_run,durable,time_zone,worst_burst\nacme,api,5,1h,fixed_window,,enforce,allow,keep,,true,false,,10\n", "")
 	b.done(t)
 }
 
@@ -237,6 +237,45 @@ func TestLimitSetSaysTheWorstBurst(t *testing.T) {
 	b := setup(false)
 	if code := b.run("limit", "set", "--help"); code != exitOK || !strings.Contains(b.out.String(), "worst burst: twice --max-hits") {
 		t.Errorf("exit code %d:\n%s", code, b.out)
+	}
+	for _, tt := range []struct{ args, want string }{
+		{"--max-hits 5 --per 1h", "Made limit new: 5 hits per 1h. Worst burst: 10 within any 1h.\n"},
+		{"--max-hits 0 --per 1h", "Made limit new: 0 hits per 1h.\n"},
+		{"--max-hits 5 --per 1h --algorithm sliding_window --durable", "Made limit new: 5 hits per 1h by sliding_window, durable. Worst burst: 9 within any 1h.\n"},
+		{"--max-hits 5 --per 1h --algorithm token_bucket", "Made limit new: 5 hits per 1h by token_bucket. Worst burst: 10 within any 1h.\n"},
+		{"--max-hits 5 --per 1h --algorithm token_bucket --burst 2", "Made limit new: 5 hits per 1h by token_bucket, burst 2. Worst burst: 7 within any 1h.\n"},
+		{"--max-hits 5 --per month --algorithm calendar", "Made limit new: 5 hits per month of the calendar (UTC). Worst burst: 10 within any month.\n"},
+	} {
+		b = setup(true)
+		b.want(t, b.run(append([]string{"limit", "set", "new"}, strings.Fields(tt.args)...)...), exitOK, tt.want, "")
+	}
+}
+
+// TestLimitSetOfAnAlgorithm is C-06 too: what belongs to one alone is refused with another, and goes when the algorithm does.
+func TestLimitSetOfAnAlgorithm(t *testing.T) {
+	t.Parallel()
+	row := pgclient.LimitRow{
+		Limit: "api", MaxHits: 9, Per: time.Hour, Algorithm: pgclient.AlgorithmTokenBucket, Burst: pgclient.N(20), Mode: "enforce", OnOutage: "allow",
+	}
+	b := setup(true)
+	b.client.limits = []pgclient.LimitRow{row}
+	b.want(t, b.run("limit", "set", "api", "--algorithm", "calendar", "--time-zone", "Europe/Berlin", "--per", "month"), exitOK,
+		"Changed limit api to 9 hits per month of the calendar (Europe/Berlin) (was 9 per 1h by token_bucket, burst 20). Worst burst: 18 within any month.\n", "")
+	b.done(t, `set_limit {"Limit":"api","MaxHits":9,"Per":2592000000000000,"Algorithm":"calendar","Burst":null,"Durable":false,"Mode":"enforce","OnLapse":"","OnOutage":"allow","Tenant":"","TimeZone":"Europe/Berlin"}`)
+	for args, want := range map[string]string{
+		"--algorithm fixed_window --burst 3": "--burst goes with --algorithm token_bucket",
+		"--time-zone UTC":                    "--time-zone goes with --algorithm calendar",
+		"--per month":                        "--per month has no fixed length, so it goes with --algorithm calendar",
+		"--algorithm calendar --per 2h":      "--per 2h is no unit of the calendar",
+		"--algorithm leaky":                  `--algorithm "leaky": it is one of fixed_window, sliding_window, token_bucket, calendar`,
+	} {
+		b := setup(true)
+		b.client.limits = []pgclient.LimitRow{row}
+		if code := b.run(append([]string{"limit", "set", "api"}, strings.Fields(args)...)...); code != exitUsage || !strings.Contains(b.errOut.String(), want) ||
+			!strings.Contains(b.errOut.String(), "\nHINT: ") {
+			t.Errorf("%s: exit code %d, %s", args, code, b.errOut)
+		}
+		b.done(t)
 	}
 }
 
@@ -617,7 +656,7 @@ func TestLimitSetMode(t *testing.T) {
 	}}
 	b.want(t, b.run("limit", "set", "api", "--mode", "shadow"), exitOK,
 		"Changed limit api to 100 hits per 1m, mode shadow (was 100 per 1m, mode enforce).\n", "")
-	b.done(t, `set_limit {"Limit":"api","MaxHits":100,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Mode":"shadow","OnLapse":"","OnOutage":"allow","Tenant":""}`)
+	b.done(t, `set_limit {"Limit":"api","MaxHits":100,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Durable":false,"Mode":"shadow","OnLapse":"","OnOutage":"allow","Tenant":"","TimeZone":""}`)
 	b.out.Reset()
 	b.client.limits[0].Mode = "shadow"
 	b.want(t, b.run("limit", "set", "api", "--mode", "enforce", "--dry-run"), exitOK,

@@ -24,7 +24,7 @@ func limitNames(ctx context.Context, client Client) ([]string, error) {
 	rows, err := client.ListLimits(ctx, pgclient.ListLimitsParams{MaxRows: pageSize})
 	names := make([]string, 0, len(rows))
 	for _, r := range rows {
-		names = append(names, fmt.Sprintf("%s\t%d per %s", r.Limit, r.MaxHits, formatDuration(r.Per)))
+		names = append(names, fmt.Sprintf("%s\t%d per %s", r.Limit, r.MaxHits, formatWindow(r.Per, r.Algorithm)))
 	}
 	return names, err
 }

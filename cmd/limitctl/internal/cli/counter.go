@@ -25,6 +25,8 @@ var counterView = view[pgclient.CounterRow]{
 			return good(r.State == "open")
 		}},
 		{name: "shadow_refused", value: func(r pgclient.CounterRow) any { return nonZero(r.ShadowRefused) }, show: ifAny},
+		{name: "algorithm", value: func(r pgclient.CounterRow) any { return string(r.Algorithm) }, show: wide},
+		{name: "durable", value: func(r pgclient.CounterRow) any { return r.Durable }, show: wide},
 	},
 	name: func(r pgclient.CounterRow) string { return printable(r.Limit) + "\t" + printable(r.Subject) },
 }

@@ -163,7 +163,7 @@ func (f optionalDuration) Type() string { return "duration" }
 func isOurs(v pflag.Value) bool {
 	switch v.(type) {
 	case countFlag, durationFlag, enumFlag, instantFlag, noneFlag[int64], noneFlag[time.Duration], noneFlag[time.Time],
-		optionalDuration:
+		optionalDuration, percentFlag, windowFlag:
 		return true
 	}
 	return false

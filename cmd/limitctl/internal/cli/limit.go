@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"time"
@@ -18,7 +19,7 @@ var limitView = view[pgclient.LimitRow]{
 		{name: "tenant", value: func(r pgclient.LimitRow) any { return r.Tenant }, show: ifAny},
 		{name: "limit_name", head: "LIMIT", value: func(r pgclient.LimitRow) any { return r.Limit }},
 		{name: "max_hits", value: func(r pgclient.LimitRow) any { return r.MaxHits }},
-		{name: "per", value: func(r pgclient.LimitRow) any { return r.Per }},
+		{name: "per", value: func(r pgclient.LimitRow) any { return windowOf(r.Per, r.Algorithm) }},
 		{name: "algorithm", value: func(r pgclient.LimitRow) any { return string(r.Algorithm) }},
 		{name: "burst", value: func(r pgclient.LimitRow) any { return r.Burst }, show: ifAny},
 		{name: "durable", value: func(r pgclient.LimitRow) any { return r.Durable }, show: wide},
@@ -29,6 +30,8 @@ var limitView = view[pgclient.LimitRow]{
 		{name: "updated_at", head: "UPDATED", value: func(r pgclient.LimitRow) any { return r.UpdatedAt }},
 		{name: "updated_by", value: func(r pgclient.LimitRow) any { return r.UpdatedBy }, show: wide},
 		{name: "shadow_refused", value: func(r pgclient.LimitRow) any { return r.ShadowRefused }, show: ifAny},
+		{name: "time_zone", value: func(r pgclient.LimitRow) any { return r.TimeZone }, show: ifAny},
+		{name: "worst_burst", value: func(r pgclient.LimitRow) any { return worstBurst(r.Algorithm, r.MaxHits, r.Burst) }},
 	},
 	name: func(r pgclient.LimitRow) string { return printable(r.Limit) },
 }
@@ -44,7 +47,7 @@ func newLimitCmd(f *Factory) *cobra.Command {
 	cmd := nounCmd("limit", "Show and change limits", `
 A limit says how many hits each subject has in a window. A row of the empty tenant is for every tenant
 that has no row of its own. Changes take effect with the next hit.`)
-	cmd.AddCommand(newLimitListCmd(f, nil), newLimitShowCmd(f, nil), newLimitSetCmd(f, nil), newLimitDropCmd(f, nil), newLimitInstallCmd(f, nil), newOverrideCmd(f))
+	cmd.AddCommand(newLimitListCmd(f, nil), newLimitShowCmd(f, nil), newLimitSetCmd(f, nil), newLimitDropCmd(f, nil), newLimitExplainCmd(f, nil), newLimitInstallCmd(f, nil), newOverrideCmd(f))
 	return cmd
 }
 
@@ -213,6 +216,7 @@ type limitSetOptions struct {
 
 	Algorithm string // "" for the words: as it is
 	Burst     change[int64]
+	Durable   *bool
 	DryRun    bool
 	Format    string
 	LimitName string
@@ -220,8 +224,9 @@ type limitSetOptions struct {
 	Mode      string
 	OnLapse   string
 	OnOutage  string
-	Per       change[time.Duration]
+	Per       *window
 	Tenant    string
+	TimeZone  change[string]
 }
 
 // limitSet is the answer of set_limit.
@@ -239,7 +244,7 @@ var limitSetView = view[limitSet]{
 		{name: "tenant", value: func(r limitSet) any { return r.limit.Tenant }},
 		{name: "limit_name", value: func(r limitSet) any { return r.limit.Limit }},
 		{name: "max_hits", value: func(r limitSet) any { return r.limit.MaxHits }},
-		{name: "per", value: func(r limitSet) any { return r.limit.Per }},
+		{name: "per", value: func(r limitSet) any { return windowOf(r.limit.Per, r.limit.Algorithm) }},
 		{name: "algorithm", value: func(r limitSet) any { return string(r.limit.Algorithm) }},
 		{name: "burst", value: func(r limitSet) any { return r.limit.Burst }},
 		{name: "mode", value: func(r limitSet) any { return string(r.limit.Mode) }},
@@ -247,11 +252,14 @@ var limitSetView = view[limitSet]{
 		{name: "on_lapse", value: func(r limitSet) any { return string(r.limit.OnLapse) }},
 		{name: "limit_version", value: func(r limitSet) any { return r.version }},
 		{name: "dry_run", value: func(r limitSet) any { return r.dryRun }},
+		{name: "durable", value: func(r limitSet) any { return r.limit.Durable }},
+		{name: "time_zone", value: func(r limitSet) any { return r.limit.TimeZone }},
+		{name: "worst_burst", value: func(r limitSet) any { return worstBurst(r.limit.Algorithm, r.limit.MaxHits, r.limit.Burst) }},
 	},
 	name: func(r limitSet) string { return printable(r.limit.Limit) },
 	sentence: func(r limitSet) string {
 		what := fmt.Sprintf("limit %s%s", printable(r.limit.Limit), ofTenant(r.limit.Tenant))
-		is := fmt.Sprintf("%s per %s", plural(r.limit.MaxHits, "hit"), formatDuration(r.limit.Per))
+		is := plural(r.limit.MaxHits, "hit") + " per " + formatWindow(r.limit.Per, r.limit.Algorithm) + counting(r.limit)
 		mode := func(m pgclient.Mode) string {
 			if m == "" || m == pgclient.ModeEnforce && (r.before == nil || r.before.Mode == m) {
 				return ""
@@ -277,23 +285,165 @@ var limitSetView = view[limitSet]{
 			if r.before.Mode != r.limit.Mode {
 				was = ", mode " + string(r.before.Mode)
 			}
-			text += fmt.Sprintf(" (was %d per %s%s)", r.before.MaxHits, formatDuration(r.before.Per), was)
+			text += fmt.Sprintf(" (was %d per %s%s)", r.before.MaxHits, formatWindow(r.before.Per, r.before.Algorithm), counting(limitOf(*r.before))+was)
 		}
-		return text + "."
+		return text + "." + sentenceOfBurst(r)
 	},
+}
+
+// counting says how a limit counts, where that is not in the usual way.
+func counting(l pgclient.SetLimitParams) (text string) {
+	switch l.Algorithm {
+	case pgclient.AlgorithmFixedWindow, "":
+	case pgclient.AlgorithmCalendar:
+		zone := l.TimeZone
+		if zone == "" {
+			zone = "UTC"
+		}
+		text = " of the calendar (" + printable(zone) + ")"
+	default:
+		text = " by " + printable(string(l.Algorithm))
+	}
+	if l.Burst != nil {
+		text += fmt.Sprintf(", burst %d", *l.Burst)
+	}
+	if l.Durable {
+		text += ", durable"
+	}
+	return text
+}
+
+// worstBurst is how many hits a limit can allow within any span as long as its window: see the table in the README.
+func worstBurst(algorithm pgclient.Algorithm, maxHits int64, burst *int64) int64 {
+	more := maxHits
+	switch {
+	case maxHits == 0:
+		return 0
+	case algorithm == pgclient.AlgorithmTokenBucket && burst != nil:
+		more = *burst
+	case algorithm == pgclient.AlgorithmSlidingWindow:
+		more-- // less than twice as many
+	}
+	if maxHits > math.MaxInt64-more {
+		return math.MaxInt64
+	}
+	return maxHits + more
+}
+
+// sentenceOfBurst is empty where it is nothing, or as it was.
+func sentenceOfBurst(r limitSet) string {
+	sentence := func(l pgclient.SetLimitParams) string {
+		if l.MaxHits == 0 {
+			return ""
+		}
+		return fmt.Sprintf(" Worst burst: %d within any %s.", worstBurst(l.Algorithm, l.MaxHits, l.Burst), formatWindow(l.Per, l.Algorithm))
+	}
+	now := sentence(r.limit)
+	if r.before != nil && sentence(limitOf(*r.before)) == now {
+		return ""
+	}
+	return now
+}
+
+// window is the length of a window that is a duration for all but the calendar, whose month has none.
+type window struct {
+	per  time.Duration
+	unit string // "month" or "year"; "" for a duration
+}
+
+// windowOf is a value of a column: a duration, or the name of a month or a year.
+func windowOf(per time.Duration, algorithm pgclient.Algorithm) any {
+	if w := calendarUnit(per, algorithm); w != "" {
+		return w
+	}
+	return per
+}
+
+func calendarUnit(per time.Duration, algorithm pgclient.Algorithm) string {
+	switch {
+	case algorithm != pgclient.AlgorithmCalendar:
+	case per == pgclient.CalendarMonth:
+		return "month"
+	case per == pgclient.CalendarYear:
+		return "year"
+	}
+	return ""
+}
+
+func formatWindow(per time.Duration, algorithm pgclient.Algorithm) string {
+	if unit := calendarUnit(per, algorithm); unit != "" {
+		return unit
+	}
+	return formatDuration(per)
+}
+
+// parseWindow reads a duration, and what a window of the calendar is called.
+func parseWindow(s string) (window, error) {
+	switch word := strings.ToLower(strings.TrimSpace(s)); strings.TrimSpace(strings.TrimPrefix(word, "1")) {
+	case "hour":
+		return window{per: time.Hour}, nil
+	case "day":
+		return window{per: day}, nil
+	case "week":
+		return window{per: 7 * day}, nil
+	case "month", "mon":
+		return window{per: pgclient.CalendarMonth, unit: "month"}, nil
+	case "year":
+		return window{per: pgclient.CalendarYear, unit: "year"}, nil
+	}
+	d, err := parseDuration(s)
+	return window{per: d}, err
+}
+
+// windowFlag is --per. A month goes with the calendar alone, which the flags say in any order.
+type windowFlag struct{ w **window }
+
+func (f windowFlag) Set(s string) error {
+	w, err := parseWindow(s)
+	if err == nil {
+		*f.w = &w
+	}
+	return err
+}
+
+func (f windowFlag) String() string {
+	if f.w == nil || *f.w == nil {
+		return ""
+	}
+	if (*f.w).unit != "" {
+		return (*f.w).unit
+	}
+	return formatDuration((*f.w).per)
+}
+func (f windowFlag) Type() string { return "duration" }
+
+// algorithms are what --algorithm may be.
+var algorithms = []string{
+	string(pgclient.AlgorithmFixedWindow), string(pgclient.AlgorithmSlidingWindow),
+	string(pgclient.AlgorithmTokenBucket), string(pgclient.AlgorithmCalendar),
 }
 
 func newLimitSetCmd(f *Factory, runF func(context.Context, *limitSetOptions) error) *cobra.Command {
 	o := &limitSetOptions{Client: f.Client, IO: f.IO, Now: f.Now}
-	var per time.Duration
+	var zone string
+	var durable bool
 	cmd := &cobra.Command{
 		Use:   "set <limit> [flags]",
 		Short: "Make a limit, or change what the flags name",
 		Long: `Make a limit, or change what the flags name and keep the rest; where that changes nothing, nothing is
 written. A new one needs --max-hits and --per.
 
---max-hits 0 is closed: every hit is refused. A new --per carries over what is counted already. A window
-begins with a subject's first hit; worst burst: twice --max-hits within any span of --per.
+--max-hits 0 is closed: every hit is refused. What is counted already stays counted under another --per or
+--algorithm. How it counts, and its worst burst:
+  fixed_window    in windows that begin with a subject's first hit; worst burst: twice --max-hits within
+                  any --per, around the end of a window
+  sliding_window  in such windows, and of the one before what is still within --per; at once --max-hits,
+                  within any --per less than twice as many
+  token_bucket    what a bucket of --burst lacks (default --max-hits), filled by --max-hits in --per; at
+                  once --burst, within any --per --burst and --max-hits
+  calendar        in hours, days, weeks, months or years of --time-zone (--per month); worst burst:
+                  twice --max-hits, around the end of one
+A --durable limit's counts survive a crash of the server, and each hit waits for the disk.
 
 --mode shadow allows what would be refused and counts it, to try a limit out: limit show adds it up,
 counter list says whose it is. --mode off allows everything and counts nothing.`,
@@ -303,14 +453,26 @@ counter list says whose it is. --mode off allows everything and counts nothing.`
   # More for one tenant; look at it first
   limitctl limit set api --tenant acme --max-hits 5000 --per 1m --dry-run
 
+  # 100 a second, 500 at once
+  limitctl limit set api --max-hits 100 --per 1s --algorithm token_bucket --burst 500
+
+  # What a customer has paid for, by his calendar
+  limitctl limit set rows --max-hits 90000 --per month --algorithm calendar --time-zone Europe/Berlin --durable
+
   # Whom would this refuse?
   limitctl limit set api --max-hits 50 --mode shadow`,
 		Args:              exactArgs("<limit>"),
 		ValidArgsFunction: completeArgs(f, 1, limitNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.LimitName = args[0]
-			if cmd.Flags().Changed("per") {
-				o.Per = change[time.Duration]{given: true, value: &per}
+			if cmd.Flags().Changed("durable") {
+				o.Durable = &durable
+			}
+			if cmd.Flags().Changed("time-zone") {
+				o.TimeZone = change[string]{given: true}
+				if zone != "none" && zone != "" {
+					o.TimeZone.value = &zone
+				}
 			}
 			if runF != nil {
 				return runF(cmd.Context(), o)
@@ -320,10 +482,11 @@ counter list says whose it is. --mode off allows everything and counts nothing.`
 	}
 	flags := cmd.Flags()
 	flags.Var(countFlag{&o.MaxHits}, "max-hits", "hits allowed in a window; 0 refuses all")
-	durationVar(flags, &per, "per", 0, "length of a window, such as 1m or 1d12h")
-	flags.Lookup("per").DefValue = "" // 0 is no window
-	flags.StringVar(&o.Algorithm, "algorithm", "", `how it counts (default fixed_window)`)
-	numberOrNoneVar(flags, &o.Burst, "burst", "for algorithms that have one")
+	flags.Var(windowFlag{&o.Per}, "per", "length of a window, such as 1m or 1d12h; of the calendar month and year too")
+	enumVar(cmd, flags, &o.Algorithm, "algorithm", "", "", "how it counts (default fixed_window)", algorithms...)
+	numberOrNoneVar(flags, &o.Burst, "burst", "what a token_bucket holds (default --max-hits)")
+	flags.BoolVar(&durable, "durable", false, "counts survive a crash of the server; hits wait for the disk")
+	flags.StringVar(&zone, "time-zone", "", "where a calendar window begins, such as Europe/Berlin (default UTC)")
 	enumVar(cmd, flags, &o.Mode, "mode", "", "", modeHelp+" (default enforce)", "enforce", "shadow", "off")
 	enumVar(cmd, flags, &o.OnLapse, "on-lapse", "", "", onLapseHelp, "keep", "return")
 	enumVar(cmd, flags, &o.OnOutage, "on-outage", "", "", onOutageHelp, "allow", "refuse")
@@ -345,10 +508,8 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 	}
 	set := pgclient.SetLimitParams{Limit: o.LimitName, Tenant: o.Tenant, Algorithm: pgclient.AlgorithmFixedWindow, Mode: pgclient.ModeEnforce, OnOutage: pgclient.OnOutageAllow, OnLapse: pgclient.OnLapseKeep}
 	if before != nil {
-		set.MaxHits, set.Per, set.Burst = before.MaxHits, before.Per, before.Burst
-		set.Algorithm, set.Mode, set.OnOutage = before.Algorithm, before.Mode, before.OnOutage
-		set.OnLapse = before.OnLapse
-	} else if o.MaxHits == nil || !o.Per.given {
+		set = limitOf(*before)
+	} else if o.MaxHits == nil || o.Per == nil {
 		return usageError("limit "+quote(o.LimitName)+ofTenant(o.Tenant)+" is new, so it needs --max-hits and --per",
 			"limitctl limit set "+o.LimitName+" --max-hits 100 --per 1m")
 	}
@@ -356,12 +517,25 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 	if o.MaxHits != nil {
 		set.MaxHits = *o.MaxHits
 	}
-	if o.Per.given {
-		set.Per = *o.Per.value
+	if o.Per != nil {
+		set.Per = o.Per.per
+	}
+	if o.Algorithm != "" && o.Algorithm != string(set.Algorithm) {
+		// what belongs to the old one alone goes with it
+		set.Algorithm, set.Burst, set.TimeZone = pgclient.Algorithm(o.Algorithm), nil, ""
 	}
 	set.Burst = o.Burst.or(set.Burst)
-	if o.Algorithm != "" {
-		set.Algorithm = pgclient.Algorithm(o.Algorithm)
+	if o.TimeZone.given {
+		set.TimeZone = ""
+		if o.TimeZone.value != nil {
+			set.TimeZone = *o.TimeZone.value
+		}
+	}
+	if o.Durable != nil {
+		set.Durable = *o.Durable
+	}
+	if err := checkCounting(set, o.Per); err != nil {
+		return err
 	}
 	if o.Mode != "" {
 		set.Mode = pgclient.Mode(o.Mode)
@@ -389,6 +563,31 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 		sayNothing(p, limitSetView.sentence(result))
 	}
 	return record(p, limitSetView, result)
+}
+
+// limitOf is what writes a limit as it is.
+func limitOf(r pgclient.LimitRow) pgclient.SetLimitParams {
+	return pgclient.SetLimitParams{
+		Limit: r.Limit, MaxHits: r.MaxHits, Per: r.Per, Algorithm: r.Algorithm, Burst: r.Burst, Durable: r.Durable,
+		Mode: r.Mode, OnLapse: r.OnLapse, OnOutage: r.OnOutage, Tenant: r.Tenant, TimeZone: r.TimeZone,
+	}
+}
+
+// checkCounting says which flags do not go together. per is what was typed, nil for nothing.
+func checkCounting(l pgclient.SetLimitParams, per *window) error {
+	calendar := l.Algorithm == pgclient.AlgorithmCalendar
+	switch {
+	case l.Burst != nil && l.Algorithm != pgclient.AlgorithmTokenBucket:
+		return usageError("--burst goes with --algorithm token_bucket", "leave --burst out, or add --algorithm token_bucket")
+	case l.TimeZone != "" && !calendar:
+		return usageError("--time-zone goes with --algorithm calendar", "leave --time-zone out, or add --algorithm calendar")
+	case per != nil && per.unit != "" && !calendar:
+		return usageError("--per "+per.unit+" has no fixed length, so it goes with --algorithm calendar",
+			"add --algorithm calendar, or write days: --per 30d")
+	case calendar && l.Per != time.Hour && l.Per != day && l.Per != 7*day && l.Per != pgclient.CalendarMonth && l.Per != pgclient.CalendarYear:
+		return usageError("--per "+formatDuration(l.Per)+" is no unit of the calendar", "--per is hour, day, week, month or year with --algorithm calendar")
+	}
+	return nil
 }
 
 type dropOptions struct {
@@ -468,7 +667,7 @@ func limitDropRun(ctx context.Context, o *dropOptions, v view[dropped]) error {
 	if row == nil {
 		return noLimit(ctx, client, o.Name, o.Tenant)
 	}
-	what := fmt.Sprintf("limit %s%s, %s per %s", printable(o.Name), ofTenant(o.Tenant), plural(row.MaxHits, "hit"), formatDuration(row.Per))
+	what := fmt.Sprintf("limit %s%s, %s per %s", printable(o.Name), ofTenant(o.Tenant), plural(row.MaxHits, "hit"), formatWindow(row.Per, row.Algorithm))
 	if o.DryRun {
 		fmt.Fprintf(o.IO.Out, "Would drop %s.\n", what)
 		return nil

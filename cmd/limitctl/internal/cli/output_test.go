@@ -252,9 +252,10 @@ on lapse:       keep
 limit version:  3
 updated at:     2026-11-30T11:00:00Z (1h ago)
 updated by:     ops
+worst burst:    200
 `},
 		{false, "", "tenant\t\nlimit_name\tapi\nmax_hits\t100\nper\t1m30s\nalgorithm\tfixed_window\nburst\t\ndurable\tfalse\nmode\tenforce\n" +
-			"on_outage\tallow\non_lapse\tkeep\nlimit_version\t3\nupdated_at\t2026-11-30T11:00:00.000000Z\nupdated_by\tops\nshadow_refused\t\n"},
+			"on_outage\tallow\non_lapse\tkeep\nlimit_version\t3\nupdated_at\t2026-11-30T11:00:00.000000Z\nupdated_by\tops\nshadow_refused\t\ntime_zone\t\nworst_burst\t200\n"},
 		{false, "-o json", `{
   "tenant": "",
   "limit_name": "api",
@@ -270,7 +271,9 @@ updated by:     ops
   "limit_version": 3,
   "updated_at": "2026-11-30T11:00:00.000000Z",
   "updated_by": "ops",
-  "shadow_refused": null
+  "shadow_refused": null,
+  "time_zone": "",
+  "worst_burst": 200
 }
 `},
 		{false, "-o name", "api\n"},

@@ -188,16 +188,23 @@ func TestParseCounterForget(t *testing.T) {
 
 func TestParseLimitSet(t *testing.T) {
 	t.Parallel()
-	per := 15 * time.Minute
+	durable := true
 	for _, tt := range []parses[limitSetOptions]{
-		{args: "login --max-hits 5 --per 15m", want: limitSetOptions{LimitName: "login", MaxHits: pgclient.N(5), Per: change[time.Duration]{true, &per}}},
-		{args: "login --max-hits 0 --burst none --on-outage refuse --mode shadow --algorithm gcra", want: limitSetOptions{
-			LimitName: "login", MaxHits: pgclient.N(0), Burst: change[int64]{given: true}, OnOutage: "refuse", Mode: "shadow", Algorithm: "gcra",
+		{args: "login --max-hits 5 --per 15m", want: limitSetOptions{LimitName: "login", MaxHits: pgclient.N(5), Per: &window{per: 15 * time.Minute}}},
+		{args: "login --max-hits 0 --burst none --on-outage refuse --mode shadow --algorithm token_bucket", want: limitSetOptions{
+			LimitName: "login", MaxHits: pgclient.N(0), Burst: change[int64]{given: true}, OnOutage: "refuse", Mode: "shadow", Algorithm: "token_bucket",
 		}},
 		{args: "login --burst 7 --dry-run --tenant acme", want: limitSetOptions{LimitName: "login", Burst: change[int64]{true, pgclient.N(7)}, DryRun: true, Tenant: "acme"}},
 		{args: "login --max-hits -5", err: "from 0 on"},
-		{args: "login --durable", err: "unknown flag: --durable"}, // before a version serves it
-		{args: "login --per 1month", err: "no fixed length"},
+		{args: "login --durable --time-zone Europe/Berlin", want: limitSetOptions{
+			LimitName: "login", Durable: &durable, TimeZone: change[string]{true, pgclient.S("Europe/Berlin")},
+		}},
+		{args: "login --per month --algorithm calendar", want: limitSetOptions{
+			LimitName: "login", Per: &window{per: pgclient.CalendarMonth, unit: "month"}, Algorithm: "calendar",
+		}},
+		{args: "login --per week", want: limitSetOptions{LimitName: "login", Per: &window{per: 7 * day}}},
+		{args: "login --algorithm gcra", err: "it is one of fixed_window, sliding_window, token_bucket, calendar"},
+		{args: "login --per 2months", err: "no fixed length"},
 		{args: "login --per 60", err: "write 60s"},
 		{args: "login --on-outage panic", err: "one of allow, refuse"},
 		{args: "", err: "missing argument: <limit>"},

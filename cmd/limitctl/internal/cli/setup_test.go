@@ -142,6 +142,25 @@ func (c *fakeClient) DropLimit(_ context.Context, limit, tenant string) (bool, e
 	return true, c.err
 }
 
+func (c *fakeClient) ExplainLimit(_ context.Context, p pgclient.ExplainParams) ([]pgclient.ExplainRow, error) {
+	c.did("explain_limit %s %s %q", p.Limit, p.Subject, p.Tenant)
+	return []pgclient.ExplainRow{{Step: "rule", Says: "5 hits per 1m"}, {Step: "answer", Says: "allowed", Facts: []byte(`{"remaining":5}`)}}, c.err
+}
+
+// Simulate allows each subject MaxHits in all.
+func (c *fakeClient) Simulate(_ context.Context, p pgclient.SimulateParams) ([]pgclient.Simulated, error) {
+	used := map[string]int64{}
+	answers := make([]pgclient.Simulated, len(p.Events))
+	for i, e := range p.Events {
+		if answers[i].Allowed = used[e.Subject]+e.Cost <= *p.MaxHits; answers[i].Allowed {
+			used[e.Subject] += e.Cost
+		}
+	}
+	p.Events = nil
+	c.did("simulate %s", jsonOf(p))
+	return answers, c.err
+}
+
 func (c *fakeClient) ForceRelease(_ context.Context, id int64, why string) (pgclient.ReleaseResult, error) {
 	c.did("force_release %d %q", id, why)
 	reason, ok := c.released[id]

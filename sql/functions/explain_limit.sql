@@ -1,0 +1,241 @@
+-- Says how the next hit of a subject is decided: by which row (`rule`), with which override, from
+-- what is counted (`counter`), by which sum (`arithmetic`), and the answer. It is for a limit that
+-- has a row; of another only its callers know the quota, so there is no sum. Writes and locks
+-- nothing. The answer is of the function that decides hits, for the same instant as the sum; where
+-- the counter moved on between the two both are made anew, ten times at most.
+create or replace function pglimit.explain_limit(
+    limit_name text,
+    subject text,
+    tenant text default null
+)
+returns setof pglimit.explain_row
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security definer
+rows 5
+set search_path = pg_catalog, pg_temp
+set row_security = on
+set lock_timeout = '1s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set intervalstyle = postgres
+set timezone = 'UTC'
+as $$
+#variable_conflict use_column
+declare
+    v_tenant text := coalesce(
+        explain_limit.tenant, current_setting('pglimit.tenant', true), '');
+    v_key text := format(
+        e'%s\x1f%s\x1f%s', v_tenant, explain_limit.limit_name, explain_limit.subject);
+    v_rule pglimit.limits;
+    v_override pglimit.limit_overrides;
+    v_holds boolean;
+    v_row pglimit.counter_state;
+    v_after pglimit.counter_state;
+    v_answer pglimit.hit_row;
+    v_now timestamptz;
+    v_reset timestamptz;
+    v_open boolean;
+    v_max bigint;
+    v_us numeric;
+    v_elapsed numeric;
+    v_used numeric;
+    v_previous numeric;
+    v_level numeric;
+    v_sum text;
+    v_count text;
+    v_line pglimit.explain_row;
+begin
+    perform pglimit._check_standby('explain_limit');
+    perform pglimit._check_names(
+        'limit', explain_limit.limit_name, 'subject', explain_limit.subject, v_tenant);
+    for v_attempt in 1..10 loop
+        select l.* into v_rule
+        from pglimit.limits l
+        where l.tenant in (v_tenant, '') and l.limit_name = explain_limit.limit_name
+        order by l.tenant desc
+        limit 1;
+        select o.* into v_override
+        from pglimit.limit_overrides o
+        where o.tenant = v_tenant
+            and o.limit_name = explain_limit.limit_name
+            and o.subject = explain_limit.subject;
+        v_row := null;
+        if v_rule.durable then
+            select c.* into v_row
+            from pglimit.durable_counters c
+            where c.key = v_key
+            order by c.turn desc
+            limit 1;
+        else
+            select c.* into v_row
+            from pglimit.counters c
+            where c.key = v_key
+            order by c.turn desc
+            limit 1;
+        end if;
+        v_now := clock_timestamp();
+        exit when v_rule.limit_name is null;
+        v_answer := pglimit._hit_special(
+            explain_limit.limit_name, explain_limit.subject, null, null, 1, null, null, v_tenant,
+            look_only => true, at => v_now);
+        v_after := null;
+        if v_rule.durable then
+            select c.* into v_after
+            from pglimit.durable_counters c
+            where c.key = v_key
+            order by c.turn desc
+            limit 1;
+        else
+            select c.* into v_after
+            from pglimit.counters c
+            where c.key = v_key
+            order by c.turn desc
+            limit 1;
+        end if;
+        exit when (v_after.turn, v_after.changes) is not distinct from (v_row.turn, v_row.changes);
+    end loop;
+
+    v_holds := v_override.subject is not null
+        and coalesce(v_override.valid_from <= v_now, true)
+        and coalesce(v_override.valid_until > v_now, true);
+    v_reset := coalesce(v_row.reset_at, v_row.special_reset_at);
+    v_open := coalesce(v_reset > v_now, false);
+    v_max := case when v_holds then v_override.max_hits else v_rule.max_hits end;
+    v_count := format('%s of %s', v_answer.quota - v_answer.remaining, v_answer.quota);
+    if v_rule.algorithm <> 'calendar' then
+        v_us := extract(epoch from v_rule.per) * 1000000;
+    end if;
+
+    v_line.step := 'rule';
+    v_line.says := case
+        when v_rule.limit_name is null then
+            'no row of this limit: whoever calls brings max_hits and per, and knows the quota'
+        else format('%s hits per %s, %s%s%s, mode %s: the row of %s, version %s',
+            v_rule.max_hits, v_rule.per, v_rule.algorithm,
+            coalesce(', burst ' || v_rule.burst, ''),
+            case when v_rule.durable then ', durable' else '' end,
+            v_rule.mode,
+            case
+                when v_rule.tenant = '' then 'all tenants'
+                else format('tenant %s', quote_literal(v_rule.tenant))
+            end,
+            v_rule.limit_version)
+    end;
+    v_line.facts := case when v_rule.limit_name is not null then to_jsonb(v_rule) - 'plain' end;
+    return next v_line;
+
+    v_line.step := 'override';
+    v_line.says := case
+        when v_override.subject is null then 'none of this subject'
+        else format('max_hits %s %s, version %s',
+            v_override.max_hits,
+            case
+                when v_holds then coalesce(
+                    'until ' || to_char(v_override.valid_until, 'YYYY-MM-DD HH24:MI:SS"Z"'),
+                    'for ever')
+                when v_override.valid_until <= v_now then
+                    'no more, since ' || to_char(
+                        v_override.valid_until, 'YYYY-MM-DD HH24:MI:SS"Z"')
+                else 'not before ' || to_char(v_override.valid_from, 'YYYY-MM-DD HH24:MI:SS"Z"')
+            end,
+            v_override.limit_version)
+    end;
+    v_line.facts := case when v_override.subject is not null then to_jsonb(v_override) end;
+    return next v_line;
+
+    v_line.step := 'counter';
+    v_line.says := case
+        when v_row.turn is null then 'nothing was counted'
+        when not v_open then
+            'nothing: it ended at ' || to_char(v_reset, 'YYYY-MM-DD HH24:MI:SS"Z"')
+        else format('%s since %s, nothing after %s%s%s',
+            case v_row.algorithm
+                when 'token_bucket' then 'a bucket'
+                when 'sliding_window' then
+                    format('%s used, %s in the window before,', v_row.used, v_row.previous)
+                else format('%s used', v_row.used)
+            end,
+            to_char(v_row.window_start, 'YYYY-MM-DD HH24:MI:SS"Z"'),
+            to_char(v_reset, 'YYYY-MM-DD HH24:MI:SS"Z"'),
+            coalesce(', by ' || v_row.algorithm, ''),
+            case
+                when v_row.shadow_refused > 0
+                    then format(', %s more let by in mode shadow', v_row.shadow_refused)
+                else ''
+            end)
+    end;
+    v_line.facts := case
+        when v_row.turn is not null then to_jsonb(v_row) - 'key' - 'turn' - 'changes'
+    end;
+    return next v_line;
+    if v_rule.limit_name is null then
+        return;
+    end if;
+
+    if not v_open then
+        v_sum := format('0 of %s', v_answer.quota);
+    elsif v_row.algorithm is distinct from
+        nullif(nullif(v_rule.algorithm, 'fixed_window'), 'calendar')
+    then
+        v_sum := format('counted by %s until now, goes on by %s with as much used: %s',
+            coalesce(v_row.algorithm, 'fixed_window'), v_rule.algorithm, v_count);
+    elsif v_rule.algorithm = 'sliding_window' then
+        v_used := v_row.used;
+        v_previous := coalesce(v_row.previous, 0);
+        v_elapsed := extract(epoch from v_now - v_row.window_start) * 1000000;
+        if v_elapsed >= 2 * v_us then
+            v_used := 0;
+            v_previous := 0;
+            v_elapsed := 0;
+        elsif v_elapsed >= v_us then
+            v_previous := v_used;
+            v_used := 0;
+            v_elapsed := v_elapsed - v_us;
+        end if;
+        v_sum := format(
+            '%s in this window + ceil(%s × %s) of the one before, of which so much is still within '
+                || '%s = %s of %s',
+            v_used, v_previous, round((v_us - v_elapsed) / v_us, 4), v_rule.per,
+            v_used + ceil(v_previous * (v_us - v_elapsed) / v_us), v_answer.quota);
+    elsif v_rule.algorithm = 'token_bucket' then
+        v_level := extract(epoch from v_reset - v_now) * 1000000 * greatest(v_max, 1)
+            - case when v_row.previous = greatest(v_max, 1) then v_row.used else 0 end;
+        v_sum := format(
+            'full again in %s, and filled by %s per %s: it lacks ceil(%s) of %s',
+            v_reset - v_now, greatest(v_max, 1), v_rule.per, round(v_level / v_us, 4),
+            v_answer.quota);
+    else
+        v_sum := format('%s of %s in the window that ends in %s',
+            v_row.used, v_answer.quota, v_reset - v_now);
+    end if;
+    v_line.step := 'arithmetic';
+    v_line.says := case
+        when v_rule.mode = 'off' then 'none: mode off allows everything and counts nothing'
+        else v_sum
+    end;
+    v_line.facts := null;
+    return next v_line;
+
+    v_line.step := 'answer';
+    v_line.says := case
+        when not v_answer.allowed then 'refused (' || v_answer.reason || ')'
+        when v_answer.reason = 'shadow' then 'allowed for mode shadow alone'
+        when v_answer.reason = 'off' then 'allowed for mode off'
+        else 'allowed'
+    end
+        || format(': %s left of %s', v_answer.remaining, v_answer.quota)
+        || coalesce(', room again in ' || v_answer.retry_after, '');
+    v_line.facts := to_jsonb(v_answer);
+    return next v_line;
+end
+$$;
+
+comment on function pglimit.explain_limit(text, text, text) is
+    'Says by which row, override, counter and sum the next hit of a subject is decided, and how. '
+    'PGL01 invalid argument, PGL03 on a standby.';
+
+revoke all on function pglimit.explain_limit(text, text, text) from public;
