@@ -16,6 +16,8 @@
 {{ template "tables/counters.sql" . }}
 {{ template "tables/durable_counters.sql" . }}
 {{ template "tables/permit_number.sql" . }}
+{{ template "tables/holds.sql" . }}
+{{ template "tables/durable_holds.sql" . }}
 {{ template "tables/permits.sql" . }}
 {{ template "tables/creation_locks.sql" . }}
 {{ template "tables/sentinel.sql" . }}
@@ -28,6 +30,11 @@
 {{ template "tables/renew_row.sql" . }}
 {{ template "tables/release_row.sql" . }}
 {{ template "tables/hit_row.sql" . }}
+{{ template "tables/charge_row.sql" . }}
+{{ template "tables/hold_row.sql" . }}
+{{ template "tables/settle_row.sql" . }}
+{{ template "tables/hit_many_row.sql" . }}
+{{ template "tables/admit_row.sql" . }}
 {{ template "tables/purge_row.sql" . }}
 {{ template "tables/permit_row.sql" . }}
 {{ template "tables/counter_row.sql" . }}

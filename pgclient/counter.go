@@ -126,17 +126,7 @@ func (c *Client) decide(ctx context.Context, verb, begin, sql string, p HitParam
 		sql:     sql,
 		verb:    verb,
 	})
-	return Decision{
-		Allowed:      row.Allowed,
-		Charged:      row.Charged,
-		LimitVersion: int64(row.LimitVersion),
-		OnOutage:     OnOutage(row.OnOutage),
-		Quota:        row.Quota,
-		Remaining:    row.Remaining,
-		Reason:       row.Reason,
-		ResetAt:      time.Time(row.ResetAt),
-		RetryAfter:   time.Duration(row.RetryAfter),
-	}, err
+	return row.decision(), err
 }
 
 type decisionRow struct {
@@ -149,6 +139,20 @@ type decisionRow struct {
 	OnOutage     zeronull.Text        `db:"on_outage"`
 	LimitVersion zeronull.Int8        `db:"limit_version"`
 	Charged      int64                `db:"charged"`
+}
+
+func (r decisionRow) decision() Decision {
+	return Decision{
+		Allowed:      r.Allowed,
+		Charged:      r.Charged,
+		LimitVersion: int64(r.LimitVersion),
+		OnOutage:     OnOutage(r.OnOutage),
+		Quota:        r.Quota,
+		Remaining:    r.Remaining,
+		Reason:       r.Reason,
+		ResetAt:      time.Time(r.ResetAt),
+		RetryAfter:   time.Duration(r.RetryAfter),
+	}
 }
 
 func (r decisionRow) refused() bool { return !r.Allowed }

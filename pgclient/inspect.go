@@ -20,7 +20,7 @@ from pglimit.list_counters(limit_filter => $1::text, subject_filter => $2::text,
 from pglimit.list_endpoints(endpoint_filter => $1::text, after => $2::text, max_rows => $3::int, tenant_filter => $4::text)`
 
 	listLimitsSQL = `select tenant, limit_name, max_hits, per, algorithm, burst, durable, mode, on_outage, limit_version, updated_at,
-    updated_by, shadow_refused, cursor, coalesce(time_zone, '') as time_zone
+    updated_by, shadow_refused, on_lapse, cursor, coalesce(time_zone, '') as time_zone
 from pglimit.list_limits(limit_filter => $1::text, after => $2::text, max_rows => $3::int, tenant_filter => $4::text)`
 
 	listPermitsSQL = `select permit_id, tenant, endpoint, holder, weight, claimed_at, expires_at, state, note, reasserted_at
@@ -94,6 +94,7 @@ type LimitRow struct {
 	LimitVersion int64         `db:"limit_version"`
 	MaxHits      int64         `db:"max_hits"`
 	Mode         Mode          `db:"mode"`
+	OnLapse      OnLapse       `db:"on_lapse"`
 	OnOutage     OnOutage      `db:"on_outage"`
 	Per          time.Duration `db:"per"`
 	Tenant       string        `db:"tenant"`

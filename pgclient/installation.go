@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	purgeSQL = `select permits_purged, counters_purged, more from pglimit.purge(batch => $1::bigint)`
+	purgeSQL = `select permits_purged, counters_purged, more, holds_purged, holds_returned from pglimit.purge(batch => $1::bigint)`
 
 	raiseEpochSQL = `select pglimit.raise_epoch()`
 
@@ -57,9 +57,13 @@ type Installation struct {
 
 // PurgeResult is the answer to a purge.
 type PurgeResult struct {
-	// CountersPurged and PermitsPurged are the rows removed.
+	// CountersPurged, HoldsPurged and PermitsPurged are the rows removed.
 	CountersPurged int64 `db:"counters_purged"`
+	HoldsPurged    int64 `db:"holds_purged"`
 	PermitsPurged  int64 `db:"permits_purged"`
+
+	// HoldsReturned are the holds that had lapsed and were given back. See [OnLapse].
+	HoldsReturned int64 `db:"holds_returned"`
 
 	// More says that this pass over the tables has more to read, so that there may be more to remove.
 	More bool `db:"more"`

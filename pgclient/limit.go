@@ -17,7 +17,8 @@ const (
     tenant => $9::text, longest => $10::interval, fair => $11::boolean, queue_cap => $12::bigint, holder_queue_cap => $13::bigint)`
 
 	setLimitSQL = `select pglimit.set_limit(limit_name => $1::text, max_hits => $2::bigint, per => $3::interval, algorithm => $4::text,
-    burst => $5::bigint, mode => $6::text, on_outage => $7::text, tenant => $8::text, durable => $9::boolean, time_zone => $10::text)`
+    burst => $5::bigint, mode => $6::text, on_outage => $7::text, tenant => $8::text, durable => $9::boolean, time_zone => $10::text,
+    on_lapse => $11::text)`
 )
 
 // The function's own defaults.
@@ -87,6 +88,9 @@ type SetLimitParams struct {
 
 	// Mode defaults to [ModeEnforce].
 	Mode Mode
+
+	// OnLapse is what becomes of a hold that is not settled in time. Defaults to [OnLapseKeep].
+	OnLapse OnLapse
 
 	// OnOutage defaults to [OnOutageAllow].
 	OnOutage OnOutage
@@ -189,6 +193,7 @@ func (c *Client) SetLimit(ctx context.Context, p SetLimitParams) (int64, error) 
 	c.tenant(ctx, &args, p.Tenant)
 	args.add(p.Durable)
 	args.optionalText("time_zone", p.TimeZone)
+	args.textOr("on_lapse", string(p.OnLapse), string(OnLapseKeep))
 	return run(ctx, c, statement[int64]{
 		args:    args,
 		begin:   beginWrite,

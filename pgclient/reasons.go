@@ -59,6 +59,7 @@ const (
 	ReasonLimit        Reason = "limit"        // hit: the window's hits are used up
 	ReasonNever        Reason = "never"        // the cost or weight is above the limit or cap itself: no wait helps
 	ReasonOff          Reason = "off"          // allowed, for the limit is off
+	ReasonOthers       Reason = "others"       // admit: not refused itself, but others that were wanted with it
 	ReasonShadow       Reason = "shadow"       // allowed in mode shadow; it would have been refused
 )
 
@@ -69,6 +70,15 @@ const (
 	ReasonQueue     Reason = "queue"      // claim: others wait for the room there is
 	ReasonQueueFull Reason = "queue full" // no ticket: so many wait already
 	ReasonWaiting   Reason = "waiting"    // ticket: it was drawn
+)
+
+// Reasons of charges, holds and settlements, beside those of decisions, ReasonLapsed and ReasonUnknown.
+const (
+	ReasonAgain   Reason = "again"   // the hold was settled before
+	ReasonCharged Reason = "charged" // counted, whatever was left
+	ReasonDebt    Reason = "debt"    // the debt would be too great
+	ReasonHeld    Reason = "held"    // the estimate is charged
+	ReasonSettled Reason = "settled" // the charge is what it was in the end
 )
 
 // Reasons of releases and renewals.

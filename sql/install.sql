@@ -10,6 +10,8 @@
 {{ template "functions/internal/fixed_interval.sql" . }}
 {{ template "functions/internal/calendar_unit.sql" . }}
 {{ template "functions/internal/check_hit.sql" . }}
+{{ template "functions/internal/check_arrays.sql" . }}
+{{ template "functions/internal/check_wants.sql" . }}
 {{ template "functions/internal/check_claim.sql" . }}
 {{ template "functions/internal/check_request_id.sql" . }}
 {{ template "functions/internal/check_rule.sql" . }}
@@ -27,8 +29,11 @@
 {{ template "functions/internal/sliding_wait.sql" . }}
 {{ template "functions/internal/count_as.sql" . }}
 {{ template "functions/internal/keep_count.sql" . }}
+{{ template "functions/internal/keep_hold.sql" . }}
 {{ template "functions/internal/hit_special.sql" . }}
+{{ template "functions/internal/return_hold.sql" . }}
 {{ template "functions/internal/lock_creation.sql" . }}
+{{ template "functions/internal/lock_counts.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
 {{ template "functions/internal/retire_lapsed.sql" . }}
@@ -37,6 +42,7 @@
 {{ template "functions/internal/begin_epoch.sql" . }}
 {{ template "functions/internal/find_reserve.sql" . }}
 {{ template "functions/internal/claim_rule.sql" . }}
+{{ template "functions/internal/claim_terms.sql" . }}
 {{ template "functions/internal/grant_beyond.sql" . }}
 
 -- internal: queues
@@ -54,7 +60,13 @@
 
 -- counters
 {{ template "functions/hit.sql" . }}
+{{ template "functions/hit_many.sql" . }}
 {{ template "functions/peek.sql" . }}
+{{ template "functions/hit_up_to.sql" . }}
+{{ template "functions/charge.sql" . }}
+{{ template "functions/refund.sql" . }}
+{{ template "functions/hold.sql" . }}
+{{ template "functions/settle.sql" . }}
 {{ template "functions/forget.sql" . }}
 
 -- permits
@@ -64,6 +76,9 @@
 {{ template "functions/reassert_permit.sql" . }}
 {{ template "functions/enqueue_permit.sql" . }}
 {{ template "functions/poll_ticket.sql" . }}
+
+-- both
+{{ template "functions/admit.sql" . }}
 
 -- limits and endpoints
 {{ template "functions/set_limit.sql" . }}
@@ -107,6 +122,8 @@
 {{ template "policies/changes.sql" . }}
 {{ template "policies/counters.sql" . }}
 {{ template "policies/durable_counters.sql" . }}
+{{ template "policies/holds.sql" . }}
+{{ template "policies/durable_holds.sql" . }}
 {{ template "policies/permits.sql" . }}
 {{ template "policies/creation_locks.sql" . }}
 {{ template "policies/sentinel.sql" . }}

@@ -68,7 +68,7 @@ func TestHistory(t *testing.T) {
 	ten := mustScan[int64](t, operator, "select pglimit.set_installation_cap(10)")
 	epoch := mustScan[int64](t, operator, "select epoch from pglimit.show_installation()")
 	const (
-		limit = `{"max_hits": %d, "per": "%s", "algorithm": "fixed_window", "burst": null, "durable": false, "mode": "enforce", "on_outage": "allow", "time_zone": null}`
+		limit = `{"max_hits": %d, "per": "%s", "algorithm": "fixed_window", "burst": null, "durable": false, "mode": "enforce", "on_outage": "allow", "time_zone": null, "on_lapse": "keep"}`
 		ends  = `{"holder_cap": %s, "endpoint_cap": null, "time_bound": %s, "longest": %s, "row_cap": null, "in_installation": true, "mode": "enforce", "on_outage": "%s", "fair": false, "queue_cap": 1000, "holder_queue_cap": 100}`
 	)
 	last := int64(0)

@@ -40,6 +40,8 @@ func mustStrings(t *testing.T, db *pgx.Conn, sql string) []string {
 
 // mayCall is who may call what: a app, o operator, m monitor.
 var mayCall = map[string]string{
+	"admit":                   "a",
+	"charge":                  "a",
 	"claim_permit":            "a",
 	"doctor":                  "om",
 	"drop_endpoint":           "o",
@@ -51,6 +53,9 @@ var mayCall = map[string]string{
 	"force_release":           "o",
 	"forget":                  "ao",
 	"hit":                     "a",
+	"hit_many":                "a",
+	"hit_up_to":               "a",
+	"hold":                    "a",
 	"install_ready":           "o",
 	"list_changes":            "om",
 	"list_counters":           "om",
@@ -65,6 +70,7 @@ var mayCall = map[string]string{
 	"purge":                   "o",
 	"raise_epoch":             "o",
 	"reassert_permit":         "a",
+	"refund":                  "a",
 	"release_holder":          "o",
 	"release_permit":          "ao",
 	"renew_permit":            "a",
@@ -75,6 +81,7 @@ var mayCall = map[string]string{
 	"set_limit":               "o",
 	"set_limit_override":      "o",
 	"set_purge_after":         "o",
+	"settle":                  "a",
 	"show_installation":       "om",
 	"simulate":                "o",
 }
@@ -132,6 +139,7 @@ func TestTablePermissions(t *testing.T) {
 		select pglimit.set_limit_override('login', 'vip', 30)`)
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('login', 'a')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('bill', 'a')")
+	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hold('login', 'a', 1, '1 minute'), pglimit.hold('bill', 'a', 1, '1 minute')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.claim_permit('export', 'a')")
 	mustExec(t, db.Pool("pglimit_operator"), "select pglimit.purge()")
 	tables := mustStrings(t, db.Conn("pglimit_system"), `

@@ -27,8 +27,8 @@ var readmeLogins = map[string]string{
 
 // readmeStable are the columns whose values do not depend on the clock or the server.
 var readmeStable = []string{
-	"action", "after", "ahead", "allowed", "before", "cap", "check_name", "enqueued", "granted", "holder", "in_installation", "in_use", "limit_name", "limit_version", "max_hits", "per", "quota", "event",
-	"reason", "released", "remaining", "renewed", "share", "state", "step", "subject", "there", "time_bound", "used", "version", "why",
+	"action", "admitted", "after", "ahead", "allowed", "before", "cap", "charged", "check_name", "debt", "enqueued", "event", "granted", "held", "holder", "in_installation", "in_use", "limit_name",
+	"limit_version", "max_hits", "ordinal", "per", "quota", "reason", "released", "remaining", "renewed", "settled", "share", "state", "step", "subject", "there", "time_bound", "used", "version", "why",
 }
 
 // readmeUnstable are the functions that return one value which does. Versions do not: the examples are one session.
@@ -205,7 +205,7 @@ func (s *readmeRun) run(login, session, sql string, shown []string) {
 	for r, row := range rows {
 		for i, name := range names {
 			got := string(result.Rows[r][i])
-			if (name == "permit_id" || name == "ticket") && row[i] != "" {
+			if (name == "permit_id" || name == "ticket" || name == "hold_id") && row[i] != "" {
 				if own, ok := s.ids[row[i]]; ok && own != got {
 					s.t.Errorf("%s\nhas %s %s, which the README showed for another one before", sql, name, row[i])
 				}

@@ -33,7 +33,7 @@ begin
             when l.mode = 'shadow' and not pg_is_in_recovery()
             then pglimit._shadow_refused(l.tenant, l.limit_name)
         end,
-        l.time_zone
+        l.time_zone, l.on_lapse
     from pglimit.limits l
     where (
             after is null

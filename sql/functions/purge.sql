@@ -6,6 +6,11 @@
 -- way is passed over. Reads at most 1,000 blocks of each table a call, for about 100 ms at most, as
 -- it keeps its locks to the end; from where the last call stopped, so a call with nothing to do is
 -- cheap however large the tables are. No index on the expiry: each renewal would pay.
+-- Holds that have lapsed are given back where the limit says so, if their counter is not in use, by
+-- the next purge whose pass comes to them: so late by one call while the table has at most 1,000
+-- blocks, some 40,000 holds. Holds, settled or not, are removed purge_after after they lapsed.
+-- Writes also: holds, durable_holds, counters, durable_counters. Locks also, without waiting: the
+-- hold, then its counter.
 -- Last it counts what is live in the installation's pool, which is the room that is kept after a
 -- crash, and locks the installation's row for that, without waiting. Where it is the first to find
 -- the tables empty it begins a new epoch instead, before all else, for it waits for the locks of
@@ -47,10 +52,16 @@ declare
     v_deadline timestamptz;
     v_live bigint;
     v_lost boolean;
+    v_hold pglimit.holds;
+    v_next_holds bigint := 0;
+    v_next_durable_holds bigint := 0;
+    v_holds bigint := 0;
+    v_durable_holds bigint := 0;
+    v_returned bigint := 0;
 begin
     if pg_is_in_recovery() then
         raise notice 'this is a standby: nothing to purge here';
-        return row(0, 0, false)::pglimit.purge_row;
+        return row(0, 0, false, 0, 0)::pglimit.purge_row;
     end if;
     if current_setting('transaction_isolation') <> 'read committed'
         or current_setting('transaction_read_only') <> 'off'
@@ -71,7 +82,7 @@ begin
     perform 1 from pglimit.purge_progress g where g.singleton for update skip locked;
     if not found then
         raise notice 'another purge is running';
-        return row(0, 0, false)::pglimit.purge_row;
+        return row(0, 0, false, 0, 0)::pglimit.purge_row;
     end if;
     v_lost := not exists (select from pglimit.sentinel s where s.singleton);
     if v_lost then
@@ -179,10 +190,98 @@ begin
     end loop;
     v_next_durable := case when v_block < v_blocks then v_block else 0 end;
 
+    -- holds: those that lapsed and are to be given back, and those that are over for long. Last of
+    -- the tables, for the counters that are changed stay locked to the end.
+    v_deadline := clock_timestamp() + interval '100 ms';
+    v_blocks := pg_relation_size('pglimit.holds') / current_setting('block_size')::bigint;
+    select g.holds_block into v_block from pglimit.purge_progress g where g.singleton;
+    v_block := case when v_block < v_blocks then v_block else 0 end;
+    v_stop := least(v_block + 1000, v_blocks);
+    while v_block < v_stop
+        and v_holds < purge.batch
+        and v_returned < purge.batch
+        and clock_timestamp() < v_deadline
+    loop
+        for v_hold in
+            select h.*
+            from pglimit.holds h
+            where h.ctid >= format('(%s,0)', v_block)::tid
+                and h.ctid < format('(%s,0)', v_block + 1)::tid
+                and h.expires_at <= clock_timestamp()
+                and h.returns
+                and h.actual is null
+            for update skip locked
+        loop
+            continue when not pglimit._return_hold(v_hold, false);
+            update pglimit.holds h set returns = false where h.hold_id = v_hold.hold_id;
+            v_returned := v_returned + 1;
+        end loop;
+        with locked as materialized (
+            select h.ctid as tid
+            from pglimit.holds h
+            where h.ctid >= format('(%s,0)', v_block)::tid
+                and h.ctid < format('(%s,0)', v_block + 1)::tid
+                and h.expires_at < v_cutoff
+                and (h.actual is not null or not h.returns)
+            for update skip locked
+        )
+        delete from pglimit.holds h
+        using locked l
+        where h.ctid = l.tid;
+        get diagnostics v_removed = row_count;
+        v_holds := v_holds + v_removed;
+        v_block := v_block + 1;
+    end loop;
+    v_next_holds := case when v_block < v_blocks then v_block else 0 end;
+
+    v_deadline := clock_timestamp() + interval '100 ms';
+    v_blocks := pg_relation_size('pglimit.durable_holds') / current_setting('block_size')::bigint;
+    select g.durable_holds_block into v_block from pglimit.purge_progress g where g.singleton;
+    v_block := case when v_block < v_blocks then v_block else 0 end;
+    v_stop := least(v_block + 1000, v_blocks);
+    while v_block < v_stop
+        and v_durable_holds < purge.batch
+        and v_returned < purge.batch
+        and clock_timestamp() < v_deadline
+    loop
+        for v_hold in
+            select h.*
+            from pglimit.durable_holds h
+            where h.ctid >= format('(%s,0)', v_block)::tid
+                and h.ctid < format('(%s,0)', v_block + 1)::tid
+                and h.expires_at <= clock_timestamp()
+                and h.returns
+                and h.actual is null
+            for update skip locked
+        loop
+            continue when not pglimit._return_hold(v_hold, true);
+            update pglimit.durable_holds h set returns = false where h.hold_id = v_hold.hold_id;
+            v_returned := v_returned + 1;
+        end loop;
+        with locked as materialized (
+            select h.ctid as tid
+            from pglimit.durable_holds h
+            where h.ctid >= format('(%s,0)', v_block)::tid
+                and h.ctid < format('(%s,0)', v_block + 1)::tid
+                and h.expires_at < v_cutoff
+                and (h.actual is not null or not h.returns)
+            for update skip locked
+        )
+        delete from pglimit.durable_holds h
+        using locked l
+        where h.ctid = l.tid;
+        get diagnostics v_removed = row_count;
+        v_durable_holds := v_durable_holds + v_removed;
+        v_block := v_block + 1;
+    end loop;
+    v_next_durable_holds := case when v_block < v_blocks then v_block else 0 end;
+
     update pglimit.purge_progress g
     set permits_block = v_next_permits,
         counters_block = v_next_counters,
         durable_counters_block = v_next_durable,
+        holds_block = v_next_holds,
+        durable_holds_block = v_next_durable_holds,
         last_purge_at = clock_timestamp()
     where g.singleton;
     if not v_lost then
@@ -203,13 +302,16 @@ begin
     end if;
     return row(
         v_permits, v_counters + v_durable,
-        v_next_permits > 0 or v_next_counters > 0 or v_next_durable > 0)::pglimit.purge_row;
+        v_next_permits > 0 or v_next_counters > 0 or v_next_durable > 0 or v_next_holds > 0
+            or v_next_durable_holds > 0,
+        v_holds + v_durable_holds, v_returned)::pglimit.purge_row;
 end
 $$;
 
 comment on function pglimit.purge(bigint) is
-    'Removes idle pools and counters, a bounded number a call. One row: rows removed, and '
-    'whether this pass over the tables has more to read. '
+    'Removes idle pools, counters and holds, a bounded number a call, and gives lapsed holds back '
+    'where their limit says so. One row: rows removed, and whether this pass over the tables has '
+    'more to read. '
     'PGL01 invalid argument, PGL03 wrong transaction.';
 
 revoke all on function pglimit.purge(bigint) from public;

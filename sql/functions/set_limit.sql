@@ -13,7 +13,8 @@ create or replace function pglimit.set_limit(
     mode text default 'enforce',
     on_outage text default 'allow',
     tenant text default null,
-    time_zone text default null
+    time_zone text default null,
+    on_lapse text default 'keep'
 )
 returns bigint
 language plpgsql
@@ -70,6 +71,15 @@ begin
             detail = 'It says when a calendar window begins, by the name of a place.',
             hint = 'Pass one of: select name from pg_timezone_names; such as ''Europe/Berlin''.';
     end if;
+    if set_limit.on_lapse is null or set_limit.on_lapse not in ('keep', 'return') then
+        raise exception using
+            errcode = 'PGL01',
+            message = format('on_lapse %s is unknown',
+                coalesce(quote_literal(set_limit.on_lapse), 'null')),
+            detail = 'It says what becomes of a hold that is not settled in time: it stays '
+                || 'charged, or purge gives it back.',
+            hint = 'Pass on_lapse => ''keep'' or ''return''.';
+    end if;
     perform pglimit._check_rule(set_limit.mode, set_limit.on_outage);
     v_per := set_limit.per;
     if set_limit.algorithm <> 'calendar' then
@@ -94,6 +104,7 @@ begin
                 mode = set_limit.mode,
                 on_outage = set_limit.on_outage,
                 time_zone = set_limit.time_zone,
+                on_lapse = set_limit.on_lapse,
                 limit_version = nextval('pglimit.limit_versions'),
                 updated_at = clock_timestamp(),
                 updated_by = session_user
@@ -102,12 +113,12 @@ begin
         else
             insert into pglimit.limits as l (
                 tenant, limit_name, max_hits, per, algorithm, burst, durable, mode, on_outage,
-                time_zone, limit_version, updated_at, updated_by)
+                time_zone, on_lapse, limit_version, updated_at, updated_by)
             values (
                 v_tenant, set_limit.limit_name, set_limit.max_hits, v_per, set_limit.algorithm,
                 set_limit.burst, set_limit.durable, set_limit.mode, set_limit.on_outage,
-                set_limit.time_zone, nextval('pglimit.limit_versions'), clock_timestamp(),
-                session_user)
+                set_limit.time_zone, set_limit.on_lapse, nextval('pglimit.limit_versions'),
+                clock_timestamp(), session_user)
             on conflict on constraint limits_pkey do nothing
             returning l.limit_version, to_jsonb(l) into v_version, v_after;
         end if;
@@ -123,9 +134,9 @@ end
 $$;
 
 comment on function pglimit.set_limit(
-    text, bigint, interval, text, bigint, boolean, text, text, text, text) is
+    text, bigint, interval, text, bigint, boolean, text, text, text, text, text) is
     'Creates or replaces the limit of this name. Returns its new limit_version. '
     'PGL01 invalid argument, PGL03 read-only or standby.';
 
 revoke all on function pglimit.set_limit(
-    text, bigint, interval, text, bigint, boolean, text, text, text, text) from public;
+    text, bigint, interval, text, bigint, boolean, text, text, text, text, text) from public;

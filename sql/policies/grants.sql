@@ -22,6 +22,7 @@ grant usage on schema pglimit to pglimit_app, pglimit_operator, pglimit_monitor;
 
 -- what a service calls
 grant execute on function
+    pglimit.admit(jsonb, text),
     pglimit.claim_permit(
         text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text, bigint),
     pglimit.enqueue_permit(
@@ -30,7 +31,16 @@ grant execute on function
     pglimit.renew_permit(bigint, interval),
     pglimit.reassert_permit(
         bigint, text, text, bigint, bigint, bigint, interval, bigint, jsonb, text),
-    pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text)
+    pglimit.hit(text, text, bigint, interval, bigint, text, bigint, text),
+    pglimit.hit_up_to(
+        text, text, bigint, bigint, bigint, interval, text, bigint, text),
+    pglimit.charge(
+        text, text, bigint, bigint, text, bigint, interval, text, bigint),
+    pglimit.refund(text, text, bigint, text, bigint, interval, text, bigint),
+    pglimit.hold(
+        text, text, bigint, interval, bigint, interval, text, bigint, text),
+    pglimit.settle(bigint, bigint),
+    pglimit.hit_many(text[], text[], bigint[], bigint[], interval[], text)
 to pglimit_app;
 
 -- what a service and an operator call
@@ -78,7 +88,8 @@ grant execute on function
         text, text, bigint, bigint, timestamptz, timestamptz, text),
     pglimit.set_grace(interval),
     pglimit.set_installation_cap(bigint),
-    pglimit.set_limit(text, bigint, interval, text, bigint, boolean, text, text, text, text),
+    pglimit.set_limit(
+        text, bigint, interval, text, bigint, boolean, text, text, text, text, text),
     pglimit.set_limit_override(text, text, bigint, timestamptz, timestamptz, text),
     pglimit.set_purge_after(interval),
     pglimit.simulate(

@@ -10,7 +10,9 @@ create type pglimit.counter_state as (
     shadow_refused bigint,
     overridden boolean,
     algorithm text,
-    previous bigint
+    previous bigint,
+    open_since timestamptz,
+    given_back bigint
 );
 
 comment on type pglimit.counter_state is

@@ -18,6 +18,8 @@
 --   * token_bucket: reset_at is the instant at which the bucket is full again (GCRA's theoretical
 --     arrival time), used what that was rounded up by, in parts of max_hits, which is previous;
 --     window_start is reset_at less per.
+-- open_since tells a counter from the one that was here before it, for holds: windows that the
+-- straight way begins have a window_start of their own and leave it as it is.
 create unlogged table pglimit.counters (
     key text collate "C" not null,
     turn bigint not null,
@@ -30,6 +32,8 @@ create unlogged table pglimit.counters (
     overridden boolean not null default false,
     algorithm text,
     previous bigint,
+    open_since timestamptz,
+    given_back bigint,
     constraint counters_pkey primary key (key, turn)
 ) with (
     fillfactor = 50,
@@ -56,5 +60,9 @@ comment on column pglimit.counters.algorithm is
     'sliding_window or token_bucket; null for windows, fixed or of the calendar';
 comment on column pglimit.counters.previous is
     'hits of the window before, or of what used is a part';
+comment on column pglimit.counters.open_since is
+    'when the special way last found nothing counted here';
+comment on column pglimit.counters.given_back is
+    'of a token bucket: microseconds it was brought forward by what was given back since';
 comment on column pglimit.counters.shadow_refused is
     'hits of this window that were allowed in mode shadow only';

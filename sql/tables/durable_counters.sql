@@ -12,6 +12,8 @@ create table pglimit.durable_counters (
     overridden boolean not null default false,
     algorithm text,
     previous bigint,
+    open_since timestamptz,
+    given_back bigint,
     constraint durable_counters_pkey primary key (key, turn)
 ) with (
     fillfactor = 50,

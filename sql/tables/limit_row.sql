@@ -14,7 +14,8 @@ create type pglimit.limit_row as (
     updated_by text,
     cursor text,
     shadow_refused bigint,
-    time_zone text
+    time_zone text,
+    on_lapse text
 );
 
 comment on type pglimit.limit_row is

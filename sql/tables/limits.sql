@@ -13,6 +13,7 @@ create table pglimit.limits (
     updated_at timestamptz not null,
     updated_by text not null,
     time_zone text,
+    on_lapse text not null default 'keep',
     plain boolean generated always as (
         mode = 'enforce' and algorithm = 'fixed_window' and not durable
     ) stored,
@@ -24,7 +25,8 @@ create table pglimit.limits (
     constraint limits_burst_check check (
         burst is null or (burst > 0 and algorithm = 'token_bucket')),
     constraint limits_mode_check check (mode in ('enforce', 'shadow', 'off')),
-    constraint limits_on_outage_check check (on_outage in ('allow', 'refuse'))
+    constraint limits_on_outage_check check (on_outage in ('allow', 'refuse')),
+    constraint limits_on_lapse_check check (on_lapse in ('keep', 'return'))
 );
 
 comment on table pglimit.limits is
@@ -36,6 +38,8 @@ comment on column pglimit.limits.burst is
     'what the bucket of a token_bucket holds; null for max_hits';
 comment on column pglimit.limits.time_zone is
     'in which a calendar window begins; null for UTC and other algorithms';
+comment on column pglimit.limits.on_lapse is
+    'what becomes of a hold that is not settled in time: it stays charged, or purge returns it';
 comment on column pglimit.limits.plain is
     'whether hit''s straight way serves it: one column to read there, and one if';
 comment on column pglimit.limits.limit_version is

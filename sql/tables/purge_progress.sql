@@ -5,6 +5,8 @@ create unlogged table pglimit.purge_progress (
     counters_block bigint not null default 0,
     durable_counters_block bigint not null default 0,
     last_purge_at timestamptz not null,
+    holds_block bigint not null default 0,
+    durable_holds_block bigint not null default 0,
     constraint purge_progress_pkey primary key (singleton),
     constraint purge_progress_singleton_check check (singleton)
 );

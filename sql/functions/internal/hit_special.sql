@@ -9,9 +9,15 @@
 --   * at: the instant to decide by, for simulation; null for the clock;
 --   * at_least: takes what is left, when that is less than cost but so much;
 --   * forced: counts the cost, which may be negative, whatever is left, unless more than max_debt
---     would be missing then; remaining may be below 0. What is given back is of what is open now.
--- Writes: counters or durable_counters (one row). Locks: that row; for a key without a row, first
--- its creation lock. A refusal writes and locks nothing.
+--     would be missing then; remaining may be below 0. What is given back is of what is open now,
+--     in every mode;
+--   * hold_for: keeps what is charged as a hold for so long, and `charged` is its hold_id then, or
+--     0 where nothing was counted;
+--   * hold: the hold that the cost corrects: what is given back is of the window it was charged in
+--     alone.
+-- Writes: counters or durable_counters (one row); holds or durable_holds. Locks: that row; for a
+-- key without a row, first its creation lock; for a hold, last the installation's row in a new
+-- epoch. A refusal writes and locks nothing.
 -- Safe under concurrency because it decides by a plain read and writes only to the row as it was
 -- read (every change counts up changes, or the turn) and without having waited; else it decides
 -- again by the row under its lock, with a fresh clock and a fresh look at the override. Who sets an
@@ -19,6 +25,10 @@
 -- could hold, and a stamp is taken off only when none is left.
 -- Sources: sliding_window weighs the window before by how much of it is still within one length of
 -- now; token_bucket is the generic cell rate algorithm (ITU-T I.371) in virtual scheduling.
+-- Of a bucket a hold can give back no more than the least it lacked since the charge, or others
+-- would be given what leaked long ago. That is not recorded, but it is at least what would be
+-- lacking now had nobody hit since and others been given back what they were: so much is given
+-- back at most. What would take 9,500 years to leak is taken for 9,500 years.
 create or replace function pglimit._hit_special(
     limit_name text,
     subject text,
@@ -32,7 +42,9 @@ create or replace function pglimit._hit_special(
     at timestamptz default null,
     at_least bigint default null,
     forced boolean default false,
-    max_debt bigint default null
+    max_debt bigint default null,
+    hold_for interval default null,
+    hold pglimit.holds default null
 )
 returns pglimit.hit_row
 language plpgsql
@@ -73,6 +85,10 @@ declare
     v_changes integer;
     v_given boolean := _hit_special.max_hits is not null and _hit_special.per is not null;
     v_on_outage text;
+    v_short boolean;
+    v_hold pglimit.holds;
+    v_back boolean := _hit_special.cost < 0;
+    v_settles boolean := _hit_special.hold.hold_id is not null;
 begin
     select l.* into v_rule
     from pglimit.limits l
@@ -163,6 +179,8 @@ begin
             v_row.previous := null;
             v_row.shadow_refused := 0;
             v_row.window_start := v_now;
+            v_row.open_since := v_now;
+            v_row.given_back := 0;
             v_row.algorithm := null;
         elsif v_row.algorithm is distinct from
             nullif(nullif(v_algorithm, 'fixed_window'), 'calendar')
@@ -171,6 +189,8 @@ begin
             select k.used, k.previous, k.window_start, k.reset_at
             into v_row.used, v_row.previous, v_row.window_start, v_reset
             from pglimit._count_as(v_algorithm, v_row, v_reset, v_quota, v_per, v_now) k;
+            v_row.open_since := v_now;
+            v_row.given_back := 0;
         end if;
 
         -- v_left is what is there to be used, v_after what is then left of it
@@ -208,22 +228,34 @@ begin
             else
                 v_left := v_quota - v_row.used;
         end case;
-        if _hit_special.at_least <= v_left and v_left < v_cost then
+        v_short := coalesce(_hit_special.at_least <= v_left and v_left < v_cost, false);
+        if v_short then
             v_cost := v_left;
+        elsif _hit_special.at_least > v_left then
+            v_cost := _hit_special.at_least;
+        end if;
+        if v_back and v_settles and (
+            v_row.open_since is distinct from _hit_special.hold.open_since
+            or v_algorithm <> 'token_bucket'
+            and v_row.window_start is distinct from _hit_special.hold.window_start
+        ) then
+            v_cost := 0;
         end if;
         v_refused := case
             when _hit_special.forced then coalesce(v_cost > v_left + _hit_special.max_debt, false)
             else v_cost > v_left
         end;
-        if v_rule.mode = 'off' and (v_refused or not v_given)
-            or v_cost < 0 and not v_open
-        then
+        if v_rule.mode = 'off' and not v_back and (v_refused or not v_given) then
             return row(
-                true, case when v_cost < 0 then 'allowed' else 'off' end, v_quota, v_quota, null,
-                null, v_on_outage, v_version, 0)::pglimit.hit_row;
+                true, 'off', v_quota, v_quota, null, null, v_on_outage, v_version,
+                0)::pglimit.hit_row;
+        elsif v_back and (v_cost = 0 or not v_open) then
+            return row(
+                true, 'allowed', v_quota, greatest(v_left, -9223372036854775807), null,
+                case when v_open then v_reset end, v_on_outage, v_version, 0)::pglimit.hit_row;
         end if;
         v_retry := null;
-        if v_refused and v_cost <= v_quota then
+        if v_refused and not _hit_special.forced and v_cost <= v_quota then
             v_retry := case v_algorithm
                 when 'sliding_window' then least(
                     v_reset - v_now,
@@ -241,11 +273,12 @@ begin
                 case
                     when not v_refused then 'allowed'
                     when v_rule.mode = 'shadow' then 'shadow'
-                    when v_cost > v_quota then 'never'
+                    when v_cost > v_quota + coalesce(_hit_special.max_debt, 0)::numeric then 'never'
                     else 'limit'
                 end,
                 v_quota,
-                greatest(v_left, 0),
+                greatest(
+                    v_left, case when _hit_special.forced then -9223372036854775807 else 0 end),
                 v_retry,
                 case when v_open then v_reset end,
                 v_on_outage,
@@ -266,11 +299,33 @@ begin
         end if;
         v_changes := v_row.changes;
         v_after := v_left;
-        if v_refused then
+        if v_refused or v_short and v_rule.mode = 'shadow' then
             v_row.shadow_refused := v_row.shadow_refused + 1;
+        end if;
+        if v_refused then
             v_cost := 0;
         elsif v_algorithm = 'token_bucket' then
-            v_level := greatest(v_level + v_cost * v_us, 0);
+            v_weight := v_cost * v_us;
+            if v_back and v_settles then
+                -- no more time than it took, should the limit be another one now
+                if v_us / v_rate > _hit_special.hold.hit_time then
+                    v_weight := trunc(v_weight * _hit_special.hold.hit_time / (v_us / v_rate));
+                end if;
+                v_weight := greatest(
+                    v_weight,
+                    least(
+                        (
+                            extract(epoch from v_now - _hit_special.hold.reset_at) * 1000000
+                            + v_row.given_back - _hit_special.hold.given_back
+                        ) * v_rate + least(_hit_special.hold.used_part, v_rate),
+                        0));
+            end if;
+            if v_weight < 0 then
+                v_weight := greatest(v_weight, -v_level);
+                v_row.given_back := least(
+                    v_row.given_back + ceil(-v_weight / v_rate), 9223372036854775807);
+            end if;
+            v_level := least(greatest(v_level + v_weight, 0), 300000000000000000 * v_rate::numeric);
             v_after := v_quota - ceil(v_level / v_us);
             v_elapsed := ceil(v_level / v_rate);
             v_row.used := v_elapsed * v_rate - v_level;
@@ -282,7 +337,7 @@ begin
             v_cost := greatest(v_cost, -v_row.used);
             v_row.used := least(v_row.used::numeric + v_cost, 9223372036854775807);
             v_after := v_left - v_cost;
-            if v_algorithm = 'sliding_window' then
+            if v_algorithm = 'sliding_window' and v_cost > 0 then
                 v_reset := greatest(v_reset, v_now + v_per);
             end if;
         end if;
@@ -324,7 +379,9 @@ begin
                     shadow_refused = v_row.shadow_refused,
                     overridden = v_row.overridden,
                     algorithm = v_row.algorithm,
-                    previous = v_row.previous
+                    previous = v_row.previous,
+                    open_since = v_row.open_since,
+                    given_back = v_row.given_back
                 where c.key = v_key
                     and c.turn = v_row.turn
                     and c.changes = v_changes
@@ -343,7 +400,9 @@ begin
                     shadow_refused = v_row.shadow_refused,
                     overridden = v_row.overridden,
                     algorithm = v_row.algorithm,
-                    previous = v_row.previous
+                    previous = v_row.previous,
+                    open_since = v_row.open_since,
+                    given_back = v_row.given_back
                 where c.key = v_key
                     and c.turn = v_row.turn
                     and c.changes = v_changes
@@ -354,11 +413,43 @@ begin
                 continue;
             end if;
         end if;
+        if _hit_special.hold_for is not null and not v_refused then
+            v_hold.tenant := _hit_special.tenant;
+            v_hold.limit_name := _hit_special.limit_name;
+            v_hold.subject := _hit_special.subject;
+            if num_nonnulls(
+                _hit_special.max_hits, _hit_special.per, _hit_special.algorithm,
+                _hit_special.burst) > 0
+            then
+                -- all of it: what the row gives besides may not go with it later
+                v_hold.max_hits := v_max;
+                v_hold.per := v_per;
+                v_hold.algorithm := v_algorithm;
+                v_hold.burst := v_burst;
+            end if;
+            v_hold.charged := v_cost;
+            v_hold.window_start := v_row.window_start;
+            v_hold.open_since := v_row.open_since;
+            v_hold.reset_at := v_reset;
+            if v_algorithm = 'token_bucket' then
+                v_hold.used_part := v_row.used;
+                v_hold.given_back := v_row.given_back;
+                v_hold.hit_time := v_us / v_rate;
+            end if;
+            v_hold.held_at := v_now;
+            v_hold.expires_at := v_now + _hit_special.hold_for;
+            v_hold.returns := coalesce(v_rule.on_lapse = 'return', false);
+            v_cost := pglimit._keep_hold(v_hold, coalesce(v_rule.durable, false));
+        end if;
         return row(
             true,
-            case when v_refused then 'shadow' else 'allowed' end,
+            case
+                when v_refused or v_short and v_rule.mode = 'shadow' then 'shadow'
+                else 'allowed'
+            end,
             v_quota,
-            case when _hit_special.forced then v_after else greatest(v_after, 0) end,
+            greatest(
+                v_after, case when _hit_special.forced then -9223372036854775807 else 0 end),
             v_retry,
             v_reset,
             v_on_outage,
@@ -376,9 +467,9 @@ $$;
 
 comment on function pglimit._hit_special(
     text, text, bigint, interval, bigint, text, bigint, text, boolean, timestamptz, bigint,
-    boolean, bigint) is
+    boolean, bigint, interval, pglimit.holds) is
     'internal: a hit of a limit that is not plain or a subject with an override, or a look';
 
 revoke all on function pglimit._hit_special(
     text, text, bigint, interval, bigint, text, bigint, text, boolean, timestamptz, bigint,
-    boolean, bigint) from public;
+    boolean, bigint, interval, pglimit.holds) from public;

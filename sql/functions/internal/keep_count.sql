@@ -43,7 +43,9 @@ begin
             shadow_refused = _keep_count.counter.shadow_refused,
             overridden = _keep_count.counter.overridden,
             algorithm = _keep_count.counter.algorithm,
-            previous = _keep_count.counter.previous
+            previous = _keep_count.counter.previous,
+            open_since = _keep_count.counter.open_since,
+            given_back = _keep_count.counter.given_back
         where c.key = _keep_count.key and c.turn = v_turn;
     else
         update pglimit.counters c
@@ -56,7 +58,9 @@ begin
             shadow_refused = _keep_count.counter.shadow_refused,
             overridden = _keep_count.counter.overridden,
             algorithm = _keep_count.counter.algorithm,
-            previous = _keep_count.counter.previous
+            previous = _keep_count.counter.previous,
+            open_since = _keep_count.counter.open_since,
+            given_back = _keep_count.counter.given_back
         where c.key = _keep_count.key and c.turn = v_turn;
     end if;
 end

@@ -189,7 +189,7 @@ func TestLimitSetKeepsWhatIsNotNamed(t *testing.T) {
 		Limit: "api", MaxHits: 100, Per: time.Minute, Algorithm: "fixed_window", Mode: "enforce", OnOutage: "refuse",
 	}}
 	b.want(t, b.run("limit", "set", "api", "--max-hits", "50"), exitOK, "Changed limit api to 50 hits per 1m (was 100 per 1m). Worst burst: 100 within any 1m.\n", "")
-	b.done(t, `set_limit {"Limit":"api","MaxHits":50,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Durable":false,"Mode":"enforce","OnOutage":"refuse","Tenant":"","TimeZone":""}`)
+	b.done(t, `set_limit {"Limit":"api","MaxHits":50,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Durable":false,"Mode":"enforce","OnLapse":"","OnOutage":"refuse","Tenant":"","TimeZone":""}`)
 }
 
 // A set that changes nothing writes nothing, and spends no version.
@@ -213,7 +213,7 @@ func TestSetOfNothing(t *testing.T) {
 	b = setup(false)
 	b.client.limits = []pgclient.LimitRow{{Limit: "api", MaxHits: 100, Per: time.Minute, LimitVersion: 3}}
 	b.want(t, b.run("limit", "set", "api", "-o", "jsonl"), exitOK, `{"tenant":"","limit_name":"api","max_hits":100,"per":"1m","per_seconds":60,`+
-		`"algorithm":"","burst":null,"mode":"","on_outage":"","limit_version":3,"dry_run":false,"durable":false,"time_zone":"","worst_burst":200}`+"\n",
+		`"algorithm":"","burst":null,"mode":"","on_outage":"","on_lapse":"","limit_version":3,"dry_run":false,"durable":false,"time_zone":"","worst_burst":200}`+"\n",
 		"Nothing to change: limit api is 100 hits per 1m.\n")
 	b.done(t)
 }
@@ -227,7 +227,7 @@ func TestLimitSetOfANewOne(t *testing.T) {
 		"limitctl limit set: limit \"api\" of tenant \"acme\" is new, so it needs --max-hits and --per\nHINT: limitctl limit set api --max-hits 100 --per 1m\n")
 	b.errOut.Reset()
 	b.want(t, b.run("limit", "set", "api", "--tenant", "acme", "--max-hits", "5", "--per", "1h", "-o", "csv", "--dry-run"), exitOK,
-		"tenant,limit_name,max_hits,per,algorithm,burst,mode,on_outage,limit_version,dry_run,durable,time_zone,worst_burst\nacme,api,5,1h,fixed_window,,enforce,allow,,true,false,,10\n", "")
+		"tenant,limit_name,max_hits,per,algorithm,burst,mode,on_outage,on_lapse,limit_version,dry_run,durable,time_zone,worst_burst\nacme,api,5,1h,fixed_window,,enforce,allow,keep,,true,false,,10\n", "")
 	b.done(t)
 }
 
@@ -261,7 +261,7 @@ func TestLimitSetOfAnAlgorithm(t *testing.T) {
 	b.client.limits = []pgclient.LimitRow{row}
 	b.want(t, b.run("limit", "set", "api", "--algorithm", "calendar", "--time-zone", "Europe/Berlin", "--per", "month"), exitOK,
 		"Changed limit api to 9 hits per month of the calendar (Europe/Berlin) (was 9 per 1h by token_bucket, burst 20). Worst burst: 18 within any month.\n", "")
-	b.done(t, `set_limit {"Limit":"api","MaxHits":9,"Per":2592000000000000,"Algorithm":"calendar","Burst":null,"Durable":false,"Mode":"enforce","OnOutage":"allow","Tenant":"","TimeZone":"Europe/Berlin"}`)
+	b.done(t, `set_limit {"Limit":"api","MaxHits":9,"Per":2592000000000000,"Algorithm":"calendar","Burst":null,"Durable":false,"Mode":"enforce","OnLapse":"","OnOutage":"allow","Tenant":"","TimeZone":"Europe/Berlin"}`)
 	for args, want := range map[string]string{
 		"--algorithm fixed_window --burst 3": "--burst goes with --algorithm token_bucket",
 		"--time-zone UTC":                    "--time-zone goes with --algorithm calendar",
@@ -404,27 +404,27 @@ func TestPurgeRun(t *testing.T) {
 		t.Parallel()
 		b := setup(false)
 		b.client.purges = purges()
-		b.want(t, b.run("purge", "run", "--all", "-o", "jsonl"), exitOK, `{"permits_purged":1,"counters_purged":12,"more":false}`+"\n", "")
+		b.want(t, b.run("purge", "run", "--all", "-o", "jsonl"), exitOK, `{"permits_purged":1,"counters_purged":12,"holds_purged":0,"holds_returned":0,"more":false}`+"\n", "")
 		b.done(t, "purge 1000", "purge 1000")
 	})
 	t.Run("Standby", func(t *testing.T) {
 		t.Parallel()
 		b := setup(false)
 		b.client.err = &pgconn.PgError{Code: "0A000", Message: "cannot set transaction read-write mode during recovery"}
-		b.want(t, b.run("purge", "run", "--all"), exitOK, "permits_purged\t0\ncounters_purged\t0\nmore\tfalse\n",
+		b.want(t, b.run("purge", "run", "--all"), exitOK, "permits_purged\t0\ncounters_purged\t0\nholds_purged\t0\nholds_returned\t0\nmore\tfalse\n",
 			"NOTICE: this is a standby: nothing to purge here\n")
 	})
 	t.Run("Every", func(t *testing.T) {
 		t.Parallel()
 		b := setup(false)
-		b.client.purges = purges()
+		b.client.purges = append(purges()[:1], pgclient.PurgeResult{CountersPurged: 3, HoldsPurged: 2, HoldsReturned: 1})
 		ctx, cancel := context.WithCancel(t.Context())
 		b.IO.Out = writerFunc(func(p []byte) (int, error) {
 			defer cancel() // the first line of the log
 			return b.out.Write(p)
 		})
 		code := run(ctx, b.Factory, []string{"purge", "run", "--every", "1h", "-o", "json"})
-		b.want(t, code, exitOK, `{"at":"2026-11-30T12:00:00.000000Z","permits_purged":1,"counters_purged":12}`+"\n", "")
+		b.want(t, code, exitOK, `{"at":"2026-11-30T12:00:00.000000Z","permits_purged":1,"counters_purged":12,"holds_purged":2,"holds_returned":1}`+"\n", "")
 	})
 }
 
@@ -656,7 +656,7 @@ func TestLimitSetMode(t *testing.T) {
 	}}
 	b.want(t, b.run("limit", "set", "api", "--mode", "shadow"), exitOK,
 		"Changed limit api to 100 hits per 1m, mode shadow (was 100 per 1m, mode enforce).\n", "")
-	b.done(t, `set_limit {"Limit":"api","MaxHits":100,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Durable":false,"Mode":"shadow","OnOutage":"allow","Tenant":"","TimeZone":""}`)
+	b.done(t, `set_limit {"Limit":"api","MaxHits":100,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Durable":false,"Mode":"shadow","OnLapse":"","OnOutage":"allow","Tenant":"","TimeZone":""}`)
 	b.out.Reset()
 	b.client.limits[0].Mode = "shadow"
 	b.want(t, b.run("limit", "set", "api", "--mode", "enforce", "--dry-run"), exitOK,

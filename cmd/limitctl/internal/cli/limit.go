@@ -25,6 +25,7 @@ var limitView = view[pgclient.LimitRow]{
 		{name: "durable", value: func(r pgclient.LimitRow) any { return r.Durable }, show: wide},
 		{name: "mode", value: func(r pgclient.LimitRow) any { return string(r.Mode) }},
 		{name: "on_outage", value: func(r pgclient.LimitRow) any { return string(r.OnOutage) }},
+		{name: "on_lapse", value: func(r pgclient.LimitRow) any { return string(r.OnLapse) }, show: wide},
 		{name: "limit_version", head: "VERSION", value: func(r pgclient.LimitRow) any { return r.LimitVersion }, show: wide},
 		{name: "updated_at", head: "UPDATED", value: func(r pgclient.LimitRow) any { return r.UpdatedAt }},
 		{name: "updated_by", value: func(r pgclient.LimitRow) any { return r.UpdatedBy }, show: wide},
@@ -38,6 +39,7 @@ var limitView = view[pgclient.LimitRow]{
 // The words that set_limit and set_endpoint take.
 const (
 	modeHelp     = "what its refusals do"
+	onLapseHelp  = "what becomes of holds that nobody settles (default keep: they stay charged)"
 	onOutageHelp = "what callers should do while the database is away (default allow)"
 )
 
@@ -220,6 +222,7 @@ type limitSetOptions struct {
 	LimitName string
 	MaxHits   *int64
 	Mode      string
+	OnLapse   string
 	OnOutage  string
 	Per       *window
 	Tenant    string
@@ -246,6 +249,7 @@ var limitSetView = view[limitSet]{
 		{name: "burst", value: func(r limitSet) any { return r.limit.Burst }},
 		{name: "mode", value: func(r limitSet) any { return string(r.limit.Mode) }},
 		{name: "on_outage", value: func(r limitSet) any { return string(r.limit.OnOutage) }},
+		{name: "on_lapse", value: func(r limitSet) any { return string(r.limit.OnLapse) }},
 		{name: "limit_version", value: func(r limitSet) any { return r.version }},
 		{name: "dry_run", value: func(r limitSet) any { return r.dryRun }},
 		{name: "durable", value: func(r limitSet) any { return r.limit.Durable }},
@@ -484,6 +488,7 @@ counter list says whose it is. --mode off allows everything and counts nothing.`
 	flags.BoolVar(&durable, "durable", false, "counts survive a crash of the server; hits wait for the disk")
 	flags.StringVar(&zone, "time-zone", "", "where a calendar window begins, such as Europe/Berlin (default UTC)")
 	enumVar(cmd, flags, &o.Mode, "mode", "", "", modeHelp+" (default enforce)", "enforce", "shadow", "off")
+	enumVar(cmd, flags, &o.OnLapse, "on-lapse", "", "", onLapseHelp, "keep", "return")
 	enumVar(cmd, flags, &o.OnOutage, "on-outage", "", "", onOutageHelp, "allow", "refuse")
 	tenantVar(flags, &o.Tenant)
 	flags.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
@@ -501,7 +506,7 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 	if err != nil {
 		return err
 	}
-	set := pgclient.SetLimitParams{Limit: o.LimitName, Tenant: o.Tenant, Algorithm: pgclient.AlgorithmFixedWindow, Mode: pgclient.ModeEnforce, OnOutage: pgclient.OnOutageAllow}
+	set := pgclient.SetLimitParams{Limit: o.LimitName, Tenant: o.Tenant, Algorithm: pgclient.AlgorithmFixedWindow, Mode: pgclient.ModeEnforce, OnOutage: pgclient.OnOutageAllow, OnLapse: pgclient.OnLapseKeep}
 	if before != nil {
 		set = limitOf(*before)
 	} else if o.MaxHits == nil || o.Per == nil {
@@ -535,6 +540,9 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 	if o.Mode != "" {
 		set.Mode = pgclient.Mode(o.Mode)
 	}
+	if o.OnLapse != "" {
+		set.OnLapse = pgclient.OnLapse(o.OnLapse)
+	}
 	if o.OnOutage != "" {
 		set.OnOutage = pgclient.OnOutage(o.OnOutage)
 	}
@@ -561,7 +569,7 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 func limitOf(r pgclient.LimitRow) pgclient.SetLimitParams {
 	return pgclient.SetLimitParams{
 		Limit: r.Limit, MaxHits: r.MaxHits, Per: r.Per, Algorithm: r.Algorithm, Burst: r.Burst, Durable: r.Durable,
-		Mode: r.Mode, OnOutage: r.OnOutage, Tenant: r.Tenant, TimeZone: r.TimeZone,
+		Mode: r.Mode, OnLapse: r.OnLapse, OnOutage: r.OnOutage, Tenant: r.Tenant, TimeZone: r.TimeZone,
 	}
 }
 

@@ -234,7 +234,7 @@ func (closedPipe) Write([]byte) (int, error) { return 0, fmt.Errorf("write |1: %
 func TestShowOnATerminalAndInFormats(t *testing.T) {
 	t.Parallel()
 	limit := pgclient.LimitRow{
-		Limit: "api", MaxHits: 100, Per: 90 * time.Second, Algorithm: "fixed_window", Mode: "enforce", OnOutage: "allow",
+		Limit: "api", MaxHits: 100, Per: 90 * time.Second, Algorithm: "fixed_window", Mode: "enforce", OnOutage: "allow", OnLapse: "keep",
 		LimitVersion: 3, UpdatedAt: testNow.Add(-time.Hour), UpdatedBy: "ops",
 	}
 	for _, tt := range []struct {
@@ -248,13 +248,14 @@ algorithm:      fixed_window
 durable:        false
 mode:           enforce
 on outage:      allow
+on lapse:       keep
 limit version:  3
 updated at:     2026-11-30T11:00:00Z (1h ago)
 updated by:     ops
 worst burst:    200
 `},
 		{false, "", "tenant\t\nlimit_name\tapi\nmax_hits\t100\nper\t1m30s\nalgorithm\tfixed_window\nburst\t\ndurable\tfalse\nmode\tenforce\n" +
-			"on_outage\tallow\nlimit_version\t3\nupdated_at\t2026-11-30T11:00:00.000000Z\nupdated_by\tops\nshadow_refused\t\ntime_zone\t\nworst_burst\t200\n"},
+			"on_outage\tallow\non_lapse\tkeep\nlimit_version\t3\nupdated_at\t2026-11-30T11:00:00.000000Z\nupdated_by\tops\nshadow_refused\t\ntime_zone\t\nworst_burst\t200\n"},
 		{false, "-o json", `{
   "tenant": "",
   "limit_name": "api",
@@ -266,6 +267,7 @@ worst burst:    200
   "durable": false,
   "mode": "enforce",
   "on_outage": "allow",
+  "on_lapse": "keep",
   "limit_version": 3,
   "updated_at": "2026-11-30T11:00:00.000000Z",
   "updated_by": "ops",

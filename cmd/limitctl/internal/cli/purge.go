@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -12,8 +13,8 @@ import (
 
 func newPurgeCmd(f *Factory) *cobra.Command {
 	cmd := nounCmd("purge", "Remove what nobody has come back to", `
-Permits and counters end by themselves; purge only gives the space of the forgotten ones back. Run it
-now and then, from a scheduler or with --every.`)
+Permits and counters end by themselves; purge gives the space of the forgotten ones back, and holds that
+nobody settled where their limit says on_lapse "return". Run it now and then, from a scheduler or with --every.`)
 	cmd.AddCommand(newPurgeRunCmd(f, nil))
 	return cmd
 }
@@ -33,8 +34,26 @@ type purgeRunOptions struct {
 type purged struct {
 	at       time.Time
 	counters int64
+	holds    int64
 	more     bool
 	permits  int64
+	returned int64
+}
+
+// any tells whether there was something to do.
+func (r purged) any() bool { return r.permits+r.counters+r.holds+r.returned > 0 }
+
+// what says it in words; of holds only where there were some.
+func (r purged) what() string {
+	parts := []string{plural(r.permits, "permit"), plural(r.counters, "counter")}
+	if r.holds > 0 {
+		parts = append(parts, plural(r.holds, "hold"))
+	}
+	text := strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1]
+	if r.returned > 0 {
+		text += ", gave " + plural(r.returned, "hold") + " back"
+	}
+	return text
 }
 
 var purgeView = view[purged]{
@@ -42,10 +61,12 @@ var purgeView = view[purged]{
 	columns: []column[purged]{
 		{name: "permits_purged", value: func(r purged) any { return r.permits }},
 		{name: "counters_purged", value: func(r purged) any { return r.counters }},
+		{name: "holds_purged", value: func(r purged) any { return r.holds }},
+		{name: "holds_returned", value: func(r purged) any { return r.returned }},
 		{name: "more", value: func(r purged) any { return r.more }},
 	},
 	sentence: func(r purged) string {
-		text := fmt.Sprintf("Purged %s and %s.", plural(r.permits, "permit"), plural(r.counters, "counter"))
+		text := "Purged " + r.what() + "."
 		if r.more {
 			text += " There may be more; --all goes on until there is none."
 		}
@@ -58,9 +79,9 @@ var purgeEveryView = view[purged]{
 	noun: "purge",
 	columns: append([]column[purged]{
 		{name: "at", value: func(r purged) any { return r.at }},
-	}, purgeView.columns[:2]...),
+	}, purgeView.columns[:4]...),
 	sentence: func(r purged) string {
-		return fmt.Sprintf("%s purged %s and %s", r.at.UTC().Format(time.RFC3339), plural(r.permits, "permit"), plural(r.counters, "counter"))
+		return r.at.UTC().Format(time.RFC3339) + " purged " + r.what()
 	},
 }
 
@@ -114,9 +135,8 @@ func purgeRunRun(ctx context.Context, o *purgeRunOptions) error {
 	}
 	sum, err := purgeBatches(ctx, o, client)
 	if err != nil {
-		if sum.permits+sum.counters > 0 {
-			fmt.Fprintf(o.IO.ErrOut, "Purged %s and %s before it failed.\n",
-				plural(sum.permits, "permit"), plural(sum.counters, "counter"))
+		if sum.any() {
+			fmt.Fprintf(o.IO.ErrOut, "Purged %s before it failed.\n", sum.what())
 		}
 		return err
 	}
@@ -140,6 +160,8 @@ func purgeBatches(ctx context.Context, o *purgeRunOptions, client Client) (sum p
 		}
 		sum.permits += r.PermitsPurged
 		sum.counters += r.CountersPurged
+		sum.holds += r.HoldsPurged
+		sum.returned += r.HoldsReturned
 		sum.more = r.More
 		if !r.More || !o.All && o.Every == 0 {
 			return sum, nil
@@ -173,7 +195,7 @@ func purgeEvery(ctx context.Context, o *purgeRunOptions, client Client) error {
 		case err != nil:
 			writeProblem(o.IO, sum.at.UTC().Format(time.RFC3339)+" limitctl purge run", explain(err))
 		}
-		if sum.permits+sum.counters > 0 {
+		if sum.any() {
 			if _, err := list(p, purgeEveryView, func(yield func(purged, error) bool) { yield(sum, nil) }); err != nil {
 				return err
 			}

@@ -1,0 +1,2 @@
+-- durable_holds: read and written by pglimit_system alone.
+do $$ begin perform pglimit._secure_relation('pglimit.durable_holds'); end $$;

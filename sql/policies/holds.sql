@@ -1,0 +1,2 @@
+-- holds: read and written by pglimit_system alone.
+do $$ begin perform pglimit._secure_relation('pglimit.holds'); end $$;
