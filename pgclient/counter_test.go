@@ -137,7 +137,7 @@ func TestHit(t *testing.T) {
 			}
 			want(t, "row", row, pgclient.LimitRow{
 				Algorithm: set.Algorithm, Burst: set.Burst, Cursor: row.Cursor, Durable: set.Durable, Limit: set.Limit,
-				LimitVersion: row.LimitVersion, MaxHits: 2, Mode: set.Mode, OnOutage: set.OnOutage, Per: set.Per,
+				LimitVersion: row.LimitVersion, MaxHits: 2, Mode: set.Mode, OnLapse: pgclient.OnLapseKeep, OnOutage: set.OnOutage, Per: set.Per,
 				TimeZone: set.TimeZone, UpdatedAt: row.UpdatedAt, UpdatedBy: row.UpdatedBy,
 			})
 			p := pgclient.HitParams{Limit: set.Limit, Subject: "u1", Cost: pgclient.N(2)}
