@@ -25,7 +25,7 @@ func TestLimits(t *testing.T) {
 	row.Cursor, row.UpdatedAt, row.UpdatedBy = "", time.Time{}, ""
 	want(t, "row", row, pgclient.LimitRow{
 		Algorithm: pgclient.AlgorithmFixedWindow, Limit: "a", LimitVersion: version, Mode: pgclient.ModeEnforce,
-		OnOutage: pgclient.OnOutageAllow, Per: 25 * time.Hour,
+		OnLapse: pgclient.OnLapseKeep, OnOutage: pgclient.OnOutageAllow, Per: 25 * time.Hour,
 	})
 
 	changed := must(db.operator.SetLimit(ctx, pgclient.SetLimitParams{
