@@ -185,6 +185,38 @@ func (o *bucketLedger) least(now int64) *big.Int {
 	return level
 }
 
+const holdColumns = "h.hold_id, h.tenant, h.limit_name, h.subject, h.max_hits, h.per, h.algorithm, h.burst, h.charged, h.window_start, h.open_since, " +
+	"h.reset_at, h.used_part, h.bucket_sums, h.hit_time, h.held_at, h.expires_at, h.returns, h.actual"
+
+// TestBucketHoldsTogether: of two holds that overlap, the second gives back what was there since, less what the first gave.
+func TestBucketHoldsTogether(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	system := db.Conn("pglimit_system")
+	mustExec(t, system, "set role pglimit_system")
+	ask := func(column string, second, cost int64, more string) int64 {
+		return mustScan[int64](t, system, fmt.Sprintf(`select %s from pglimit._hit_special('l', 's', 1, '1 s', %d, 'token_bucket', 20, '',
+			at => timestamptz '2026-10-20' + %d * interval '1 s'%s)`, column, cost, second, more))
+	}
+	settle := func(second, id, charged, want int64) {
+		t.Helper()
+		more := fmt.Sprintf(", forced => true, hold => (select row(%s)::pglimit.holds from pglimit.holds h where h.hold_id = %d)", holdColumns, id)
+		if got := ask("remaining", second, -charged, more); got != want {
+			t.Errorf("second %d: %d remain, want %d", second, got, want)
+		}
+	}
+	first := ask("charged", 0, 10, ", hold_for => '1 hour'")
+	second := ask("charged", 0, 10, ", hold_for => '1 hour'")
+	settle(6, first, 10, 10) // it lacks 14, of the first's ten 6 have leaked
+	if got := ask("remaining", 11, 10, ""); got != 5 {
+		t.Errorf("%d remain, want 5", got)
+	}
+	settle(11, second, 10, 10) // the bucket lacked no more than 5 before that hit
+	if got := ask("remaining", 12, 11, ""); got != 0 {
+		t.Errorf("%d remain, want 0", got)
+	}
+}
+
 // TestHoldMachine compares random hits, partial hits, charges, refunds, holds and settlements, at random instants, with a
 // ledger that is plain and exact. Of a bucket it also shows that no settlement gives back what had leaked long ago.
 func TestHoldMachine(t *testing.T) {
@@ -335,10 +367,8 @@ func TestHoldMachine(t *testing.T) {
 						if durable {
 							table = "durable_holds"
 						}
-						columns := "h.hold_id, h.tenant, h.limit_name, h.subject, h.max_hits, h.per, h.algorithm, h.burst, h.charged, h.window_start, h.open_since, " +
-							"h.reset_at, h.used_part, h.bucket_sums, h.hit_time, h.held_at, h.expires_at, h.returns, h.actual"
 						reason, remaining, _ = ask(fmt.Sprintf(", forced => true, look_only => %v, hold => (select row(%s)::pglimit.holds from pglimit.%s h where h.hold_id = %d)",
-							actual == h.charged, columns, table, id), actual-h.charged)
+							actual == h.charged, holdColumns, table, id), actual-h.charged)
 						open := bucket == nil || bucket.now(now).Sign() > 0 && h.window == fmt.Sprint(bucket.since)
 						if actual > h.charged {
 							o.charge(now, actual-h.charged)

@@ -28,7 +28,7 @@
 -- Of a bucket a hold can give back no more than the least it lacked since the charge, or others
 -- would be given what leaked long ago. That is not recorded, but it is at least what would be
 -- lacking now had nobody hit since and others been given back what they were, of what was held
--- before: so much is given back at most. What would take 9,500 years to leak is taken for 9,500 years.
+-- before: so much is given back at most. What would take 9,500 years to leak is taken for so long.
 create or replace function pglimit._hit_special(
     limit_name text,
     subject text,
