@@ -38,6 +38,7 @@ const (
 	ReasonLimit        Reason = "limit"        // hit: the window's hits are used up
 	ReasonNever        Reason = "never"        // the cost or weight is above the limit or cap itself: no wait helps
 	ReasonOff          Reason = "off"          // allowed, for the limit is off
+	ReasonOthers       Reason = "others"       // admit: not refused itself, but others that were wanted with it
 	ReasonShadow       Reason = "shadow"       // allowed in mode shadow; it would have been refused
 )
 

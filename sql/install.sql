@@ -10,6 +10,8 @@
 {{ template "functions/internal/fixed_interval.sql" . }}
 {{ template "functions/internal/calendar_unit.sql" . }}
 {{ template "functions/internal/check_hit.sql" . }}
+{{ template "functions/internal/check_arrays.sql" . }}
+{{ template "functions/internal/check_wants.sql" . }}
 {{ template "functions/internal/check_claim.sql" . }}
 {{ template "functions/internal/check_request_id.sql" . }}
 {{ template "functions/internal/check_rule.sql" . }}
@@ -31,6 +33,7 @@
 {{ template "functions/internal/hit_special.sql" . }}
 {{ template "functions/internal/return_hold.sql" . }}
 {{ template "functions/internal/lock_creation.sql" . }}
+{{ template "functions/internal/lock_counts.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
 {{ template "functions/internal/retire_lapsed.sql" . }}
@@ -39,6 +42,7 @@
 {{ template "functions/internal/begin_epoch.sql" . }}
 {{ template "functions/internal/find_reserve.sql" . }}
 {{ template "functions/internal/claim_rule.sql" . }}
+{{ template "functions/internal/claim_terms.sql" . }}
 {{ template "functions/internal/grant_beyond.sql" . }}
 
 -- internal: queues
@@ -56,6 +60,7 @@
 
 -- counters
 {{ template "functions/hit.sql" . }}
+{{ template "functions/hit_many.sql" . }}
 {{ template "functions/peek.sql" . }}
 {{ template "functions/hit_up_to.sql" . }}
 {{ template "functions/charge.sql" . }}
@@ -71,6 +76,9 @@
 {{ template "functions/reassert_permit.sql" . }}
 {{ template "functions/enqueue_permit.sql" . }}
 {{ template "functions/poll_ticket.sql" . }}
+
+-- both
+{{ template "functions/admit.sql" . }}
 
 -- limits and endpoints
 {{ template "functions/set_limit.sql" . }}

@@ -40,6 +40,7 @@ func mustStrings(t *testing.T, db *pgx.Conn, sql string) []string {
 
 // mayCall is who may call what: a app, o operator, m monitor.
 var mayCall = map[string]string{
+	"admit":                   "a",
 	"charge":                  "a",
 	"claim_permit":            "a",
 	"doctor":                  "om",
@@ -51,6 +52,7 @@ var mayCall = map[string]string{
 	"force_release":           "o",
 	"forget":                  "ao",
 	"hit":                     "a",
+	"hit_many":                "a",
 	"hit_up_to":               "a",
 	"hold":                    "a",
 	"install_ready":           "o",

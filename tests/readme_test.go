@@ -27,8 +27,8 @@ var readmeLogins = map[string]string{
 
 // readmeStable are the columns whose values do not depend on the clock or the server.
 var readmeStable = []string{
-	"action", "after", "ahead", "allowed", "before", "cap", "charged", "check_name", "debt", "enqueued", "granted", "held", "holder", "in_installation", "in_use", "limit_name", "limit_version", "max_hits", "per", "quota",
-	"reason", "released", "remaining", "renewed", "settled", "share", "state", "subject", "there", "time_bound", "used", "version", "why",
+	"action", "admitted", "after", "ahead", "allowed", "before", "cap", "charged", "check_name", "debt", "enqueued", "granted", "held", "holder", "in_installation", "in_use", "limit_name",
+	"limit_version", "max_hits", "ordinal", "per", "quota", "reason", "released", "remaining", "renewed", "settled", "share", "state", "subject", "there", "time_bound", "used", "version", "why",
 }
 
 // readmeUnstable are the functions that return one value which does. Versions do not: the examples are one session.

@@ -110,8 +110,8 @@ begin
         select unnest(l.names) as name, l.roles
         from (values
             ('{pglimit_app}'::text[],
-                '{charge, claim_permit, enqueue_permit, hit, hit_up_to, hold, poll_ticket,
-                reassert_permit, refund, renew_permit, settle}'::text[]),
+                '{admit, charge, claim_permit, enqueue_permit, hit, hit_many, hit_up_to, hold,
+                poll_ticket, reassert_permit, refund, renew_permit, settle}'::text[]),
             ('{pglimit_app, pglimit_operator}', '{forget, release_permit}'),
             ('{pglimit_app, pglimit_operator, pglimit_monitor}', '{peek, pglimit_version}'),
             ('{pglimit_operator, pglimit_monitor}',

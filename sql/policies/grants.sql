@@ -22,6 +22,7 @@ grant usage on schema pglimit to pglimit_app, pglimit_operator, pglimit_monitor;
 
 -- what a service calls
 grant execute on function
+    pglimit.admit(jsonb, text),
     pglimit.claim_permit(
         text, text, bigint, bigint, bigint, interval, bigint, text, jsonb, text, bigint),
     pglimit.enqueue_permit(
@@ -38,7 +39,8 @@ grant execute on function
     pglimit.refund(text, text, bigint, text, bigint, interval, text, bigint),
     pglimit.hold(
         text, text, bigint, interval, bigint, interval, text, bigint, text),
-    pglimit.settle(bigint, bigint)
+    pglimit.settle(bigint, bigint),
+    pglimit.hit_many(text[], text[], bigint[], bigint[], interval[], text)
 to pglimit_app;
 
 -- what a service and an operator call

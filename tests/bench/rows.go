@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +28,10 @@ const (
 
 	hitHot script = `select * from pglimit.hit('bench', 'hot', max_hits => 1000000000, per => '1 minute')`
 
+	// 100 of the keys that hit has, at once.
+	hitMany script = `\set base random(0, 99)
+	select count(*) from pglimit.hit_many(array_fill('bench'::text, array[100]), (select array_agg('k' || 100 * i + :base) from generate_series(0, 99) i), null, array_fill(1000000::bigint, array[100]), array_fill('1 minute'::interval, array[100]))`
+
 	hitRefused script = `select * from pglimit.hit('bench', 'refused', max_hits => 10, per => '1 day')`
 
 	// A claim that lost three races has no permit, and its release finds none.
@@ -43,6 +48,18 @@ func claim(endpoint, caps string) script {
 	\else
 	select nextval('bench.refused')
 	\endif`, endpoint, caps))
+}
+
+// admit admits so many hits, each of another limit.
+func admit(wants int) script {
+	return script(`\set a random(1, 10000)
+	\set b random(1, 10000)
+	\set holder random(1, 1000)
+	select max(permit_id) as permit_id from pglimit.admit(jsonb_build_array(` + strings.Join([]string{
+		`jsonb_build_object('limit', 'user', 'subject', 'u' || :a, 'max_hits', 1000000, 'per', '1 hour')`,
+		`jsonb_build_object('limit', 'team', 'subject', 't' || :b, 'max_hits', 1000000, 'per', '1 hour')`,
+		`jsonb_build_object('limit', 'site', 'subject', 's' || :holder, 'max_hits', 1000000, 'per', '1 hour')`,
+	}[:wants], ", ") + `))`)
 }
 
 // The same at an endpoint with a row, which gives cap and lease.
@@ -79,6 +96,7 @@ var rows = []struct {
 	{"lookup", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.compare(ctx, "`hit`, limit looked up, against given", hitLookedUp, hit, 0.85)
 	}},
+	{"many", (*bench).many},
 	{"refused", (*bench).refused},
 	{"hit-held", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.held(ctx, "`hit` on a hot key", hitHot)
@@ -115,6 +133,9 @@ var rows = []struct {
 	{"wait-held", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.held(ctx, "ticket, poll, release", waitInTurn)
 	}},
+	{"admit", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.compare(ctx, "`admit` of three hits, against one", admit(3), admit(1), 1/1.8)
+	}},
 	{"poll", (*bench).poll},
 	{"client", (*bench).client},
 }
@@ -145,6 +166,17 @@ func (b *bench) rounds(r result, first, second func() (float64, error)) (result,
 		r.a, r.b, r.ratios = append(r.a, x), append(r.b, y), append(r.ratios, x/y)
 	}
 	return r, nil
+}
+
+// many measures keys: each call of hit_many decides 100 of them.
+func (b *bench) many(ctx context.Context) ([]result, error) {
+	r, err := b.rounds(result{title: "`hit_many` of 100 keys, keys a second, against `hit`", target: 5, unit: perSecond},
+		func() (float64, error) {
+			calls, err := b.tps(ctx, hitMany)
+			return 100 * calls, err
+		},
+		func() (float64, error) { return b.tps(ctx, hit) })
+	return []result{r}, err
 }
 
 // compare measures a script against another.

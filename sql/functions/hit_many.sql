@@ -1,0 +1,361 @@
+-- Records hits of many keys and decides each for itself, as so many calls of hit in this order
+-- would.
+-- Writes: counters, durable_counters (a row for each key that is allowed anything). Locks: see
+-- _lock_counts; of keys that are refused everything nothing, unless they lost a race.
+-- Safe under concurrency because it decides twice: by a plain read, and again once every key that
+-- may be charged is locked, in one order for all calls, so that nobody waits in a circle.
+-- What most calls consist of is decided for all keys by one statement: hits of plain limits whose
+-- windows are open, and of which a key's are all allowed or all refused. The rest (a new key, a
+-- window that has ended, an override, another algorithm or mode, a key whose last hits are among
+-- these) is decided one by one by _hit_special, in the order given.
+create or replace function pglimit.hit_many(
+    limit_names text[],
+    subjects text[],
+    costs bigint[] default null,
+    max_hits bigint[] default null,
+    pers interval[] default null,
+    tenant text default null
+)
+returns setof pglimit.hit_many_row
+language plpgsql
+volatile
+parallel unsafe
+called on null input
+security definer
+rows 100
+set search_path = pg_catalog, pg_temp
+set row_security = on
+set lock_timeout = '1s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+    v_tenant text := coalesce(hit_many.tenant, current_setting('pglimit.tenant', true), '');
+    v_special boolean := pg_sequence_last_value('pglimit.special_limits') is not null;
+    v_looked timestamptz;
+    v_now timestamptz;
+    -- of each element, in the order of the keys
+    v_places integer[];
+    v_keys text[];
+    v_costs bigint[];
+    v_sums bigint[];
+    v_maxima bigint[];
+    v_lefts bigint[];
+    v_resets timestamptz[];
+    v_outages text[];
+    v_versions bigint[];
+    v_kept boolean[];
+    v_states integer[];
+    v_answers pglimit.hit_row[];
+    v_answer pglimit.hit_row;
+    -- of each key that may be charged
+    v_charged text[];
+    v_fresh text[];
+    v_totals bigint[];
+    v_quotas bigint[];
+    v_single text[] := array[]::text[];
+    v_durable boolean := false;
+    v_tids tid[];
+    -- of each key that was, by one statement
+    v_done text[];
+    v_used bigint[];
+    v_until timestamptz[];
+    v_count integer;
+    v_first integer;
+    v_last integer;
+    v_total numeric;
+    v_least bigint;
+    v_same boolean;
+    v_known boolean;
+begin
+    if current_setting('transaction_isolation') <> 'read committed'
+        or current_setting('transaction_read_only') <> 'off'
+        or pg_current_xact_id_if_assigned() is not null
+    then
+        perform pglimit._check_transaction('hit_many');
+    end if;
+    perform pglimit._check_arrays(
+        hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits, hit_many.pers);
+
+    -- a look at all of it, in the order of keys. State 0: charged by one statement; 1: refused; 2:
+    -- one by one. Of a key that comes more than once 3: straight; 4: that, but if refused it has to
+    -- look for a mode; 5: not
+    v_looked := clock_timestamp();
+    with rule as materialized (
+        select n.limit_name, l.max_hits, l.on_outage, l.limit_version, l.plain
+        from (
+            select distinct u.limit_name
+            from unnest(hit_many.limit_names, hit_many.max_hits, hit_many.pers)
+                u (limit_name, max_hits, per)
+            where u.max_hits is null or u.per is null
+        ) n
+        cross join lateral (
+            select r.max_hits, r.on_outage, r.limit_version, r.plain
+            from pglimit.limits r
+            where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
+            order by r.tenant desc
+            limit 1
+        ) l
+    ), element as (
+        select
+            u.place,
+            u.key,
+            u.cost,
+            coalesce(u.max_hits, l.max_hits) as max_hits,
+            l.on_outage,
+            l.limit_version,
+            c.used,
+            c.reset_at,
+            (coalesce(c.reset_at, c.special_reset_at) > v_looked + interval '1 s') is true as kept,
+            (
+                c.reset_at > v_looked
+                and v_tenant not like e'%\x1f%'
+                and u.cost > 0
+                and u.subject is not null
+                -- a separator inside a name would meet another key
+                and u.limit_name not like e'%\x1f%'
+                and case
+                    when u.max_hits is null and u.per is null then l.plain
+                    else u.max_hits >= 0 and u.per > '0 s' and u.per < '30 days'
+                end
+            ) is true as straight,
+            -- a refusal of a call with its own limit has to look for a mode, once there is any
+            u.max_hits is null or not v_special as mode_known
+        from (
+            select
+                a.place,
+                a.limit_name,
+                a.subject,
+                case when hit_many.costs is null then 1 else a.cost end as cost,
+                a.max_hits,
+                a.per,
+                concat(v_tenant, e'\x1f', a.limit_name, e'\x1f', a.subject) collate "C" as key
+            from unnest(
+                hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits,
+                hit_many.pers
+            ) with ordinality a (limit_name, subject, cost, max_hits, per, place)
+            offset 0
+        ) u
+        left join rule l on l.limit_name = u.limit_name and (u.max_hits is null or u.per is null)
+        left join lateral (
+            select n.used, n.reset_at, n.special_reset_at
+            from pglimit.counters n
+            where n.key = u.key
+            order by n.turn desc
+            limit 1
+        ) c on true
+    ), decided as (
+        select
+            e.*,
+            case
+                when e.key = lag(e.key) over in_order or e.key = lead(e.key) over in_order
+                then case when not e.straight then 5 when e.mode_known then 3 else 4 end
+                when e.straight and e.cost <= e.max_hits - e.used then 0
+                when e.straight and e.mode_known then 1
+                else 2
+            end as state
+        from element e
+        window in_order as (order by e.key, e.place)
+        order by e.key, e.place
+    )
+    select
+        array_agg(d.place::integer),
+        array_agg(d.key),
+        array_agg(d.cost),
+        array_agg(d.max_hits),
+        array_agg(d.max_hits - d.used),
+        array_agg(d.reset_at),
+        array_agg(d.on_outage),
+        array_agg(d.limit_version),
+        array_agg(d.kept),
+        array_agg(d.state),
+        array_agg(d.key) filter (where d.state = 0 and not d.kept)
+    into
+        v_places, v_keys, v_costs, v_maxima, v_lefts, v_resets, v_outages, v_versions, v_kept,
+        v_states, v_fresh
+    from decided d;
+    v_sums := v_costs;
+    v_charged := v_keys;
+    v_totals := v_costs;
+    v_quotas := v_maxima;
+    if 0 <> any (v_states) then
+        select array_agg(u.key), array_agg(u.cost), array_agg(u.max_hits)
+        into v_charged, v_totals, v_quotas
+        from unnest(v_keys, v_costs, v_maxima, v_states) u (key, cost, max_hits, state)
+        where u.state = 0;
+    end if;
+    v_count := coalesce(cardinality(v_states), 0);
+
+    -- keys that come more than once: all of a key's hits are allowed, or all refused, or one by one
+    if 2 < any (v_states) then
+        v_first := 1;
+        while v_first <= v_count loop
+            if v_states[v_first] < 3 then
+                v_first := v_first + 1;
+                continue;
+            end if;
+            v_last := v_first;
+            v_total := 0;
+            v_least := v_costs[v_first];
+            v_same := true;
+            v_known := true;
+            loop
+                v_total := v_total + v_costs[v_last];
+                v_least := least(v_least, v_costs[v_last]);
+                v_same := v_same
+                    and v_states[v_last] < 5
+                    and v_maxima[v_last] = v_maxima[v_first]
+                    and v_total <= 9223372036854775807;
+                v_known := v_known and v_states[v_last] = 3;
+                if v_same then
+                    v_sums[v_last] := v_total;
+                end if;
+                exit when v_last = v_count or v_keys[v_last + 1] <> v_keys[v_first];
+                v_last := v_last + 1;
+            end loop;
+            v_states[v_first] := case
+                when v_same and v_total <= v_lefts[v_first] then 0
+                when v_same and v_known and v_least > v_lefts[v_first] then 1
+                else 2
+            end;
+            if v_states[v_first] = 0 then
+                v_charged := v_charged || v_keys[v_first];
+                v_totals := v_totals || v_total::bigint;
+                v_quotas := v_quotas || v_maxima[v_first];
+                if not v_kept[v_first] then
+                    v_fresh := v_fresh || v_keys[v_first];
+                end if;
+            end if;
+            for v_other in v_first + 1..v_last loop
+                v_states[v_other] := v_states[v_first];
+            end loop;
+            v_first := v_last + 1;
+        end loop;
+    end if;
+
+    -- a look at the others
+    if 2 = any (v_states) then
+        v_answers := array_fill(v_answer, array[v_count]);
+        for v_at in 1..v_count loop
+            continue when v_states[v_at] <> 2;
+            perform pglimit._check_hit(
+                hit_many.limit_names[v_places[v_at]], hit_many.subjects[v_places[v_at]],
+                hit_many.max_hits[v_places[v_at]], hit_many.pers[v_places[v_at]],
+                v_costs[v_at], null, null, v_tenant);
+            v_answer := pglimit._hit_special(
+                hit_many.limit_names[v_places[v_at]], hit_many.subjects[v_places[v_at]],
+                hit_many.max_hits[v_places[v_at]], hit_many.pers[v_places[v_at]],
+                greatest(v_costs[v_at], 1), null, null, v_tenant, look_only => true);
+            v_answers[v_at] := v_answer;
+            if v_answer.allowed and v_answer.reason <> 'off' and v_costs[v_at] > 0
+                and v_keys[v_at] is distinct from v_single[cardinality(v_single)]
+            then
+                v_single := v_single || v_keys[v_at];
+                if not v_kept[v_at] then
+                    v_fresh := v_fresh || v_keys[v_at];
+                end if;
+            end if;
+        end loop;
+        v_durable := v_special and exists (
+            select
+            from pglimit.limits l
+            where l.tenant in (v_tenant, '')
+                and l.limit_name = any (hit_many.limit_names)
+                and l.durable);
+    end if;
+
+    v_count := coalesce(cardinality(v_charged), 0);
+    if v_count + cardinality(v_single) > 0 then
+        if v_sums <> v_costs or cardinality(v_single) > 0 then
+            select
+                array_agg(k.key order by k.key collate "C"),
+                array_agg(k.total order by k.key collate "C"),
+                array_agg(k.quota order by k.key collate "C")
+            into v_charged, v_totals, v_quotas
+            from unnest(v_charged || v_single, v_totals, v_quotas) k (key, total, quota);
+        end if;
+        v_tids := pglimit._lock_counts(v_charged, v_fresh, v_durable);
+
+        -- the clock again, after the wait; a row that was stamped meanwhile has no reset_at
+        v_now := clock_timestamp();
+        with done as (
+            update pglimit.counters c
+            set turn = case
+                    when c.changes < 64 then c.turn
+                    else greatest(c.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint)
+                end,
+                changes = case when c.changes < 64 then c.changes + 1 else 0 end,
+                used = c.used + k.total
+            from unnest(v_tids, v_totals, v_quotas) k (tid, total, quota)
+            where c.ctid = k.tid and c.reset_at > v_now and c.used <= k.quota - k.total
+            returning c.key, c.used - k.total as used, c.reset_at
+        )
+        select array_agg(d.key), array_agg(d.used), array_agg(d.reset_at)
+        into v_done, v_used, v_until
+        from done d;
+
+        -- what is left; every row and key that it needs is locked
+        if cardinality(v_single) > 0 or v_count > coalesce(cardinality(v_done), 0) then
+            v_answers := coalesce(v_answers, array_fill(v_answer, array[cardinality(v_states)]));
+            for v_at in 1..cardinality(v_states) loop
+                if v_states[v_at] = 0 and not v_keys[v_at] = any (coalesce(v_done, '{}'))
+                    or v_states[v_at] = 2 and v_keys[v_at] = any (v_single)
+                then
+                    v_answers[v_at] := pglimit._hit_special(
+                        hit_many.limit_names[v_places[v_at]], hit_many.subjects[v_places[v_at]],
+                        hit_many.max_hits[v_places[v_at]], hit_many.pers[v_places[v_at]],
+                        greatest(v_costs[v_at], 1), null, null, v_tenant,
+                        look_only => v_costs[v_at] = 0);
+                    v_states[v_at] := 2;
+                end if;
+            end loop;
+        end if;
+    end if;
+
+    return query
+    select
+        u.place,
+        case u.state when 2 then u.allowed else u.state = 0 end,
+        case
+            when u.state = 2 then u.reason
+            when u.state = 0 then 'allowed'
+            when u.cost > u.max_hits then 'never'
+            else 'limit'
+        end,
+        case u.state when 2 then u.quota else u.max_hits end,
+        case u.state
+            when 2 then u.remaining
+            when 1 then greatest(u.was_left, 0)
+            else u.max_hits - d.used - u.so_far
+        end,
+        case u.state
+            when 2 then u.retry_after
+            when 1 then case when u.cost <= u.max_hits then u.was_reset - v_looked end
+        end,
+        case u.state when 2 then u.reset_at when 1 then u.was_reset else d.reset_at end,
+        case u.state when 2 then u.on_outage else u.outage end,
+        case u.state when 2 then u.limit_version else u.version end,
+        case u.state when 2 then u.charged when 1 then 0 else u.cost end
+    from unnest(
+        v_places, v_keys, v_costs, v_sums, v_maxima, v_lefts, v_resets, v_outages, v_versions,
+        v_states, v_answers
+    ) u (
+        place, key, cost, so_far, max_hits, was_left, was_reset, outage, version, state, allowed,
+        reason, quota, remaining, retry_after, reset_at, on_outage, limit_version, charged)
+    left join unnest(v_done, v_used, v_until) d (key, used, reset_at)
+        on u.state = 0 and d.key = u.key
+    order by u.place;
+end
+$$;
+
+comment on function pglimit.hit_many(
+    text[], text[], bigint[], bigint[], interval[], text) is
+    'Records hits of many keys and decides each for itself, as so many calls of hit would. '
+    'One row for each, in order; 1,000 at most. PGL01 invalid argument, PGL02 unknown limit, '
+    'PGL03 wrong transaction, 55P03 after 1 s of waiting.';
+
+revoke all on function pglimit.hit_many(
+    text[], text[], bigint[], bigint[], interval[], text) from public;

@@ -1,0 +1,61 @@
+-- Names what is wrong with the form of what admit is asked for; returns when nothing is. What its
+-- values may be, _check_hit and _check_claim say. Writes nothing.
+create or replace function pglimit._check_wants(wants jsonb)
+returns void
+language plpgsql
+immutable
+parallel safe
+called on null input
+security invoker
+as $$
+declare
+    v_want jsonb;
+    v_place integer := 0;
+    v_rate constant text[] := array[
+        'limit', 'subject', 'cost', 'max_hits', 'per', 'algorithm', 'burst'];
+    v_permit constant text[] := array[
+        'endpoint', 'holder', 'weight', 'holder_cap', 'endpoint_cap', 'installation_cap', 'lease',
+        'note'];
+    v_name text;
+begin
+    if jsonb_typeof(wants) is distinct from 'array' or jsonb_array_length(wants) > 100 then
+        raise exception using
+            errcode = 'PGL01',
+            message = case
+                when jsonb_typeof(wants) = 'array'
+                then format('%s wants are too many', jsonb_array_length(wants))
+                else 'wants is no array'
+            end,
+            detail = 'It is a JSON array of 100 wants at most.',
+            hint = 'Pass ''[{"limit": "api", "subject": "ann"}, '
+                || '{"endpoint": "export", "holder": "ann"}]''.';
+    end if;
+    for v_want in select e.value from jsonb_array_elements(wants) e loop
+        v_place := v_place + 1;
+        v_name := null;
+        if jsonb_typeof(v_want) = 'object' then
+            select k.name into v_name
+            from jsonb_object_keys(v_want) k (name)
+            where k.name <> all (case when v_want ? 'limit' then v_rate else v_permit end);
+        end if;
+        if v_name is not null or jsonb_typeof(v_want) <> 'object'
+            or (v_want ? 'limit') = (v_want ? 'endpoint')
+        then
+            raise exception using
+                errcode = 'PGL01',
+                message = case
+                    when v_name is null then format('want %s has no limit or endpoint', v_place)
+                    else format('want %s has a field %s', v_place, quote_literal(left(v_name, 100)))
+                end,
+                detail = format('A want of a rate has the fields %s; of a permit %s.',
+                    array_to_string(v_rate, ', '), array_to_string(v_permit, ', ')),
+                hint = 'Name a limit and a subject, or an endpoint and a holder.';
+        end if;
+    end loop;
+end
+$$;
+
+comment on function pglimit._check_wants(jsonb) is
+    'internal: raises PGL01 for what is no list of wants';
+
+revoke all on function pglimit._check_wants(jsonb) from public;
