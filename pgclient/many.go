@@ -13,7 +13,7 @@ import (
 // What is wanted travels as one JSON text: arrays of numbers and intervals that may be missing are not encoded alike in
 // all of pgx's query exec modes.
 const (
-	hitManySQL = `select d.allowed, d.reason, d.quota, d.remaining, d.retry_after, d.reset_at, d.on_outage, d.limit_version
+	hitManySQL = `select d.allowed, d.reason, d.quota, d.remaining, d.retry_after, d.reset_at, d.on_outage, d.limit_version, d.charged
 from (
     select pg_catalog.array_agg(h.value ->> 'limit' order by h.place) as limits,
         pg_catalog.array_agg(h.value ->> 'subject' order by h.place) as subjects,
