@@ -150,7 +150,7 @@ func (r Settlement) refused() bool { return !r.Settled }
 // limitOf adds the arguments of a limit that the call brings.
 func limitOf(args *arguments, maxHits *int64, per *time.Duration, algorithm Algorithm, burst *int64) {
 	args.optionalNumber(maxHits)
-	args.optionalDuration("per", per)
+	args.optionalWindow("per", per, algorithm)
 	args.optionalText("algorithm", string(algorithm))
 	args.optionalNumber(burst)
 }

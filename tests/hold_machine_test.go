@@ -18,7 +18,7 @@ type held struct {
 	window  string
 	level   *big.Int
 	at      int64
-	given   int64
+	sums    [3]int64
 	event   int
 	charged int64
 }
@@ -93,9 +93,10 @@ func (o *slidingLedger) giveBack(now, n int64, h *held) {
 // bucketLedger is a bucket whose level is a whole number of microseconds times hits. Beside it lie all charges as
 // they turned out to be: the level can never be below that of a bucket which knew them from the beginning.
 type bucketLedger struct {
-	quota, burst, per, at, since, given int64
-	level                               *big.Int
-	events                              []bucketEvent
+	quota, burst, per, at, since int64
+	sums                         [3]int64 // microseconds given back, refunded, held
+	level                        *big.Int
+	events                       []bucketEvent
 }
 
 type bucketEvent struct{ at, n int64 }
@@ -120,11 +121,11 @@ func (o *bucketLedger) balance(now int64) int64 {
 func (o *bucketLedger) charge(now, n int64) held {
 	level := o.now(now)
 	if level.Sign() == 0 {
-		o.since, o.given = now, 0
+		o.since, o.sums = now, [3]int64{}
 	}
 	o.level, o.at = level.Add(level, o.times(n, o.per)), now
 	o.events = append(o.events, bucketEvent{now, n})
-	return held{window: fmt.Sprint(o.since), level: new(big.Int).Set(o.level), at: now, given: o.given, event: len(o.events) - 1, charged: n}
+	return held{window: fmt.Sprint(o.since), level: new(big.Int).Set(o.level), at: now, sums: o.sums, event: len(o.events) - 1, charged: n}
 }
 
 func (o *bucketLedger) giveBack(now, n int64, h *held) {
@@ -133,7 +134,7 @@ func (o *bucketLedger) giveBack(now, n int64, h *held) {
 		o.events = append(o.events, bucketEvent{now, -n})
 	} else {
 		o.events[h.event].n -= n
-		there := new(big.Int).Sub(h.level, o.times(now-h.at+o.given-h.given, o.quota))
+		there := new(big.Int).Sub(h.level, o.times(now-h.at+min(o.sums[0]-h.sums[0], h.sums[2])+o.sums[1]-h.sums[1], o.quota))
 		if there.Sign() < 0 || h.window != fmt.Sprint(o.since) {
 			there.SetInt64(0)
 		}
@@ -146,7 +147,23 @@ func (o *bucketLedger) giveBack(now, n int64, h *held) {
 		back = level
 	}
 	o.level, o.at = new(big.Int).Sub(level, back), now
-	o.given += -floor(new(big.Rat).SetFrac(new(big.Int).Neg(back), big.NewInt(o.quota)))
+	if h == nil {
+		o.sums[1] += o.up(back)
+	} else {
+		o.sums[0] += o.up(back)
+	}
+}
+
+// up is how long something takes to leak, in microseconds.
+func (o *bucketLedger) up(n *big.Int) int64 {
+	return -floor(new(big.Rat).SetFrac(new(big.Int).Neg(n), big.NewInt(o.quota)))
+}
+
+// open counts a hold among those that may be given back, or no more.
+func (o *bucketLedger) open(h held, sign int64) {
+	if h.window == fmt.Sprint(o.since) {
+		o.sums[2] += sign * o.up(o.times(h.charged, o.per))
+	}
 }
 
 // least is the level of a bucket that knew all charges from the beginning.
@@ -166,6 +183,38 @@ func (o *bucketLedger) least(now int64) *big.Int {
 	}
 	add(now, 0)
 	return level
+}
+
+const holdColumns = "h.hold_id, h.tenant, h.limit_name, h.subject, h.max_hits, h.per, h.algorithm, h.burst, h.charged, h.window_start, h.open_since, " +
+	"h.reset_at, h.used_part, h.bucket_sums, h.hit_time, h.held_at, h.expires_at, h.returns, h.actual"
+
+// TestBucketHoldsTogether: of two holds that overlap, the second gives back what was there since, less what the first gave.
+func TestBucketHoldsTogether(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	system := db.Conn("pglimit_system")
+	mustExec(t, system, "set role pglimit_system")
+	ask := func(column string, second, cost int64, more string) int64 {
+		return mustScan[int64](t, system, fmt.Sprintf(`select %s from pglimit._hit_special('l', 's', 1, '1 s', %d, 'token_bucket', 20, '',
+			at => timestamptz '2026-10-20' + %d * interval '1 s'%s)`, column, cost, second, more))
+	}
+	settle := func(second, id, charged, want int64) {
+		t.Helper()
+		more := fmt.Sprintf(", forced => true, hold => (select row(%s)::pglimit.holds from pglimit.holds h where h.hold_id = %d)", holdColumns, id)
+		if got := ask("remaining", second, -charged, more); got != want {
+			t.Errorf("second %d: %d remain, want %d", second, got, want)
+		}
+	}
+	first := ask("charged", 0, 10, ", hold_for => '1 hour'")
+	second := ask("charged", 0, 10, ", hold_for => '1 hour'")
+	settle(6, first, 10, 10) // it lacks 14, of the first's ten 6 have leaked
+	if got := ask("remaining", 11, 10, ""); got != 5 {
+		t.Errorf("%d remain, want 5", got)
+	}
+	settle(11, second, 10, 10) // the bucket lacked no more than 5 before that hit
+	if got := ask("remaining", 12, 11, ""); got != 0 {
+		t.Errorf("%d remain, want 0", got)
+	}
 }
 
 // TestHoldMachine compares random hits, partial hits, charges, refunds, holds and settlements, at random instants, with a
@@ -263,6 +312,9 @@ func TestHoldMachine(t *testing.T) {
 							h.charged = cost
 							if what == "hold" {
 								holds[charged], wantCharged = h, charged
+								if bucket != nil {
+									bucket.open(h, 1)
+								}
 							}
 						}
 					case "up to":
@@ -315,14 +367,16 @@ func TestHoldMachine(t *testing.T) {
 						if durable {
 							table = "durable_holds"
 						}
-						columns := "h.hold_id, h.tenant, h.limit_name, h.subject, h.max_hits, h.per, h.algorithm, h.burst, h.charged, h.window_start, h.open_since, " +
-							"h.reset_at, h.used_part, h.given_back, h.hit_time, h.held_at, h.expires_at, h.returns, h.actual"
 						reason, remaining, _ = ask(fmt.Sprintf(", forced => true, look_only => %v, hold => (select row(%s)::pglimit.holds from pglimit.%s h where h.hold_id = %d)",
-							actual == h.charged, columns, table, id), actual-h.charged)
+							actual == h.charged, holdColumns, table, id), actual-h.charged)
+						open := bucket == nil || bucket.now(now).Sign() > 0 && h.window == fmt.Sprint(bucket.since)
 						if actual > h.charged {
 							o.charge(now, actual-h.charged)
 						} else if actual < h.charged {
 							o.giveBack(now, h.charged-actual, &h)
+						}
+						if bucket != nil && (actual > h.charged || actual < h.charged && open) {
+							bucket.open(h, -1)
 						}
 						want, charged = "allowed", wantCharged
 						if got := o.balance(now); got > left {

@@ -292,27 +292,27 @@ func TestLapsedHold(t *testing.T) {
 			}
 			kept, returned := holdOf(t, app, "'"+l+" keep', 's', 4, '1 hour'"), holdOf(t, app, "'"+l+" return', 's', 4, '1 hour'")
 			settled := holdOf(t, app, "'"+l+" return', 's', 3, '1 hour'")
-			mustExec(t, app, "select pglimit.settle("+settled+", 3)")
+			mustExec(t, app, "select pglimit.settle("+settled+", 2)")
 			if got := mustScan[string](t, operator, purge); got != "0 0 f" {
 				t.Errorf("%s: purge while all are live: %s", l, got)
 			}
 			mustExec(t, system, lapseHolds)
 			wantAnswer(t, app, settleColumns, "settle("+kept+", 1)", "f lapsed 6 0")
-			wantAnswer(t, app, settleColumns, "settle("+returned+", 1)", "f lapsed 3 0")
+			wantAnswer(t, app, settleColumns, "settle("+returned+", 1)", "f lapsed 4 0")
 			for i, want := range []string{"0 1 f", "0 0 f"} {
 				if got := mustScan[string](t, operator, purge); got != want {
 					t.Errorf("%s: purge %d: %s, want %s", l, i, got, want)
 				}
 			}
 			wantAnswer(t, app, settleColumns, "settle("+kept+", 1)", "f lapsed 6 0")
-			wantAnswer(t, app, settleColumns, "settle("+returned+", 1)", "f lapsed 7 0")
-			wantAnswer(t, app, settleColumns, "settle("+settled+", 1)", "t again 7 0")
+			wantAnswer(t, app, settleColumns, "settle("+returned+", 1)", "f lapsed 8 0")
+			wantAnswer(t, app, settleColumns, "settle("+settled+", 1)", "t again 8 0")
 			mustExec(t, operator, "select pglimit.set_purge_after('0 s')")
 			if got := mustScan[string](t, operator, purge); got != "3 0 f" {
 				t.Errorf("%s: the last purge: %s", l, got)
 			}
 			wantAnswer(t, app, settleColumns, "settle("+returned+", 1)", "f unknown")
-			wantHit(t, app, "hit('"+l+" return', 's', cost => 7)", "allowed", 0)
+			wantHit(t, app, "hit('"+l+" return', 's', cost => 8)", "allowed", 0)
 		}
 	}
 	if _, err := operator.Exec(t.Context(), "select pglimit.set_limit('l', 1, '1 s', on_lapse => 'burn')"); sqlState(err) != "PGL01" {
@@ -356,7 +356,7 @@ func TestSettleRace(t *testing.T) {
 	var used, returned, settled, lapsed atomic.Int64
 	var holds [2]atomic.Int64
 	mustExec(t, operator, fmt.Sprintf(`select pglimit.set_limit('l', %d, '300 days', on_lapse => 'return');
-		select pglimit.set_limit('sliding', %[1]d, '300 days', 'sliding_window', on_lapse => 'return')`, quota))
+		select pglimit.set_limit('bucket', %[1]d, '36525 days', 'token_bucket', on_lapse => 'return')`, quota))
 	stop := time.Now().Add(hammering)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -373,7 +373,7 @@ func TestSettleRace(t *testing.T) {
 	together(t, conns, func(i int, conn *pgx.Conn) {
 		for time.Now().Before(stop) {
 			k := rand.IntN(2)
-			limit := []string{"l", "sliding"}[k]
+			limit := []string{"l", "bucket"}[k]
 			if rand.IntN(3) == 0 {
 				var id int64
 				if err := conn.QueryRow(t.Context(), "select hold_id from pglimit.hold($1, 's', 7, $2)", limit,
@@ -412,7 +412,7 @@ func TestSettleRace(t *testing.T) {
 		returned.Add(mustScan[int64](t, operator, "select holds_returned from pglimit.purge()"))
 	}
 	var left int64
-	for _, limit := range []string{"l", "sliding"} {
+	for _, limit := range []string{"l", "bucket"} {
 		n, err := strconv.ParseInt(answer(t, operator, "remaining", "peek('"+limit+"', 's')"), 10, 64)
 		if err != nil {
 			t.Fatal(err)

@@ -376,8 +376,10 @@ func TestManyKeysHammer(t *testing.T) {
 			var err error
 			switch {
 			case c == 8:
-				_, err = conn.Exec(t.Context(), []string{"select pglimit.purge()", fmt.Sprintf("select pglimit.set_limit_override('l', 's%d', 300)", i%12),
-					fmt.Sprintf("select pglimit.drop_limit_override('l', 's%d')", i%12)}[random.IntN(3)])
+				_, err = conn.Exec(t.Context(), []string{
+					"select pglimit.purge()", fmt.Sprintf("select pglimit.set_limit_override('l', 's%d', 300)", i%12),
+					fmt.Sprintf("select pglimit.drop_limit_override('l', 's%d')", i%12),
+				}[random.IntN(3)])
 			case c%4 == 3:
 				if random.IntN(2) == 0 {
 					name, subject := limit(), fmt.Sprint("s", random.IntN(12))

@@ -12,7 +12,7 @@ create type pglimit.counter_state as (
     algorithm text,
     previous bigint,
     open_since timestamptz,
-    given_back bigint
+    bucket_sums bigint[]
 );
 
 comment on type pglimit.counter_state is

@@ -33,7 +33,7 @@ create unlogged table pglimit.counters (
     algorithm text,
     previous bigint,
     open_since timestamptz,
-    given_back bigint,
+    bucket_sums bigint[],
     constraint counters_pkey primary key (key, turn)
 ) with (
     fillfactor = 50,
@@ -62,7 +62,8 @@ comment on column pglimit.counters.previous is
     'hits of the window before, or of what used is a part';
 comment on column pglimit.counters.open_since is
     'when the special way last found nothing counted here';
-comment on column pglimit.counters.given_back is
-    'of a token bucket: microseconds it was brought forward by what was given back since';
+comment on column pglimit.counters.bucket_sums is
+    'of a token bucket, in microseconds since open_since: given back by settlements, by refunds; '
+    'charged by holds that are not settled';
 comment on column pglimit.counters.shadow_refused is
     'hits of this window that were allowed in mode shadow only';

@@ -13,7 +13,7 @@ create table pglimit.durable_counters (
     algorithm text,
     previous bigint,
     open_since timestamptz,
-    given_back bigint,
+    bucket_sums bigint[],
     constraint durable_counters_pkey primary key (key, turn)
 ) with (
     fillfactor = 50,

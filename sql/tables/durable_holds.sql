@@ -14,7 +14,7 @@ create table pglimit.durable_holds (
     open_since timestamptz,
     reset_at timestamptz,
     used_part bigint,
-    given_back bigint,
+    bucket_sums bigint[],
     hit_time numeric,
     held_at timestamptz not null,
     expires_at timestamptz not null,

@@ -17,7 +17,7 @@ create unlogged table pglimit.holds (
     open_since timestamptz,
     reset_at timestamptz,
     used_part bigint,
-    given_back bigint,
+    bucket_sums bigint[],
     hit_time numeric,
     held_at timestamptz not null,
     expires_at timestamptz not null,
@@ -45,8 +45,8 @@ comment on column pglimit.holds.reset_at is
     'end of the counter after the charge; until then the charge can be corrected';
 comment on column pglimit.holds.used_part is
     'of a token bucket: what reset_at was rounded up by';
-comment on column pglimit.holds.given_back is
-    'of the counter after the charge';
+comment on column pglimit.holds.bucket_sums is
+    'of the counter before the charge; last what it was charged itself';
 comment on column pglimit.holds.hit_time is
     'of a token bucket: microseconds that a hit took to leak when it was charged';
 comment on column pglimit.holds.returns is

@@ -27,8 +27,8 @@
 -- now; token_bucket is the generic cell rate algorithm (ITU-T I.371) in virtual scheduling.
 -- Of a bucket a hold can give back no more than the least it lacked since the charge, or others
 -- would be given what leaked long ago. That is not recorded, but it is at least what would be
--- lacking now had nobody hit since and others been given back what they were: so much is given
--- back at most. What would take 9,500 years to leak is taken for 9,500 years.
+-- lacking now had nobody hit since and others been given back what they were, of what was held
+-- before: so much is given back at most. What would take 9,500 years to leak is taken for so long.
 create or replace function pglimit._hit_special(
     limit_name text,
     subject text,
@@ -88,6 +88,7 @@ declare
     v_until timestamptz;
     v_blocked boolean;
     v_short boolean;
+    v_part integer;
     v_hold pglimit.holds;
     v_back boolean := _hit_special.cost < 0;
     v_settles boolean := _hit_special.hold.hold_id is not null;
@@ -209,7 +210,7 @@ begin
             v_row.shadow_refused := 0;
             v_row.window_start := v_now;
             v_row.open_since := v_now;
-            v_row.given_back := 0;
+            v_row.bucket_sums := '{0, 0, 0}';
             v_row.algorithm := null;
         elsif v_row.algorithm is distinct from
             nullif(nullif(v_algorithm, 'fixed_window'), 'calendar')
@@ -219,7 +220,7 @@ begin
             into v_row.used, v_row.previous, v_row.window_start, v_reset
             from pglimit._count_as(v_algorithm, v_row, v_reset, v_quota, v_per, v_now) k;
             v_row.open_since := v_now;
-            v_row.given_back := 0;
+            v_row.bucket_sums := '{0, 0, 0}';
         end if;
 
         -- v_left is what is there to be used, v_after what is then left of it
@@ -345,14 +346,28 @@ begin
                     least(
                         (
                             extract(epoch from v_now - _hit_special.hold.reset_at) * 1000000
-                            + v_row.given_back - _hit_special.hold.given_back
+                            + least(
+                                v_row.bucket_sums[1] - _hit_special.hold.bucket_sums[1],
+                                _hit_special.hold.bucket_sums[3])
+                            + v_row.bucket_sums[2] - _hit_special.hold.bucket_sums[2]
                         ) * v_rate + least(_hit_special.hold.used_part, v_rate),
                         0));
             end if;
             if v_weight < 0 then
                 v_weight := greatest(v_weight, -v_level);
-                v_row.given_back := least(
-                    v_row.given_back + ceil(-v_weight / v_rate), 9223372036854775807);
+                v_part := case when v_settles then 1 else 2 end;
+                v_row.bucket_sums[v_part] := least(
+                    v_row.bucket_sums[v_part] + ceil(-v_weight / v_rate), 9223372036854775807);
+            end if;
+            v_hold.bucket_sums := v_row.bucket_sums;
+            v_hold.hit_time := v_us / v_rate;
+            if _hit_special.hold_for is not null then
+                v_hold.bucket_sums[4] := least(
+                    ceil(v_cost * v_us / v_rate), 9223372036854775807 - v_row.bucket_sums[3]);
+                v_row.bucket_sums[3] := v_row.bucket_sums[3] + v_hold.bucket_sums[4];
+            elsif v_settles and v_row.open_since = _hit_special.hold.open_since then
+                v_row.bucket_sums[3] := greatest(
+                    v_row.bucket_sums[3] - _hit_special.hold.bucket_sums[4], 0);
             end if;
             v_level := least(greatest(v_level + v_weight, 0), 300000000000000000 * v_rate::numeric);
             v_after := v_quota - ceil(v_level / v_us);
@@ -410,7 +425,7 @@ begin
                     algorithm = v_row.algorithm,
                     previous = v_row.previous,
                     open_since = v_row.open_since,
-                    given_back = v_row.given_back
+                    bucket_sums = v_row.bucket_sums
                 where c.key = v_key
                     and c.turn = v_row.turn
                     and c.changes = v_changes
@@ -431,7 +446,7 @@ begin
                     algorithm = v_row.algorithm,
                     previous = v_row.previous,
                     open_since = v_row.open_since,
-                    given_back = v_row.given_back
+                    bucket_sums = v_row.bucket_sums
                 where c.key = v_key
                     and c.turn = v_row.turn
                     and c.changes = v_changes
@@ -462,8 +477,6 @@ begin
             v_hold.reset_at := v_reset;
             if v_algorithm = 'token_bucket' then
                 v_hold.used_part := v_row.used;
-                v_hold.given_back := v_row.given_back;
-                v_hold.hit_time := v_us / v_rate;
             end if;
             v_hold.held_at := v_now;
             v_hold.expires_at := v_now + _hit_special.hold_for;

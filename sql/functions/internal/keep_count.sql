@@ -45,7 +45,7 @@ begin
             algorithm = _keep_count.counter.algorithm,
             previous = _keep_count.counter.previous,
             open_since = _keep_count.counter.open_since,
-            given_back = _keep_count.counter.given_back
+            bucket_sums = _keep_count.counter.bucket_sums
         where c.key = _keep_count.key and c.turn = v_turn;
     else
         update pglimit.counters c
@@ -60,7 +60,7 @@ begin
             algorithm = _keep_count.counter.algorithm,
             previous = _keep_count.counter.previous,
             open_since = _keep_count.counter.open_since,
-            given_back = _keep_count.counter.given_back
+            bucket_sums = _keep_count.counter.bucket_sums
         where c.key = _keep_count.key and c.turn = v_turn;
     end if;
 end
