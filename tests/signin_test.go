@@ -163,7 +163,9 @@ func TestSignInKeys(t *testing.T) {
 	for _, spellings := range [][]string{
 		{"bob@x.org", "BOB@X.ORG", " bob@x.org", "bob@x.org\t", "Bob@x.org\n"},
 		{"jos\u00e9", "jose\u0301", "JOS\u00c9", "Jose\u0301 "},
-		{"jose"}, {"bob"}, {"b ob"},
+		{"jose"},
+		{"bob"},
+		{"b ob"},
 	} {
 		for _, spelling := range spellings {
 			if got := key("account_key", spelling, "203.0.113.7"); got != key("account_key", spellings[0], "198.51.100.2") {

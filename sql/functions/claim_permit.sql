@@ -57,6 +57,7 @@ declare
     v_special boolean;
     v_mode text;
     v_queued boolean;
+    v_waits boolean;
     v_room bigint;
     v_holder_room bigint;
     v_cap bigint;
@@ -104,6 +105,7 @@ begin
             claim_permit.endpoint_cap, claim_permit.installation_cap, claim_permit.lease,
             claim_permit.weight, claim_permit.note, v_tenant);
         v_queued := claim_permit.ticket is not null;
+        v_waits := v_queued;
     end if;
 
     select
@@ -152,9 +154,10 @@ begin
             select
                 r.mode,
                 r.fair or claim_permit.ticket is not null,
+                r.somebody_waits or claim_permit.ticket is not null,
                 coalesce(r.holder_cap, claim_permit.holder_cap),
                 coalesce(r.limit_version, v_version)
-            into v_mode, v_queued, claim_permit.holder_cap, v_version
+            into v_mode, v_queued, v_waits, claim_permit.holder_cap, v_version
             from pglimit._claim_rule(v_tenant, claim_permit.endpoint, claim_permit.holder) r;
             if v_mode = 'off' then
                 select b.permit_id, b.expires_at
@@ -276,7 +279,7 @@ begin
                 v_time_bound, v_row_cap, v_on_outage, v_version, null)::pglimit.claim_row;
         end if;
     end if;
-    if v_queued and v_reason is null then
+    if v_waits and v_reason is null then
         select w.reason, w.cap, w.in_use, w.retry_after
         into v_reason, v_cap, v_in_use, v_retry
         from pglimit._refuse_turn(
@@ -356,11 +359,18 @@ begin
 
     if v_queued and v_reason is null and claim_permit.ticket is null then
         -- who came to wait while the slots were locked was first: what they wait for is these
-        select w.reason, w.cap, w.in_use, w.retry_after
-        into v_reason, v_cap, v_in_use, v_retry
-        from pglimit._refuse_turn(
-            v_tenant, claim_permit.endpoint, claim_permit.holder, null, claim_permit.weight,
-            v_caps, v_room, v_holder_room) w;
+        select p.ends_at > clock_timestamp() into v_waits
+        from pglimit.permits p
+        where p.pool = v_tenant || e'\x1f\x1fq' || claim_permit.endpoint and p.lane = 0
+        order by p.turn desc
+        limit 1;
+        if v_waits then
+            select w.reason, w.cap, w.in_use, w.retry_after
+            into v_reason, v_cap, v_in_use, v_retry
+            from pglimit._refuse_turn(
+                v_tenant, claim_permit.endpoint, claim_permit.holder, null, claim_permit.weight,
+                v_caps, v_room, v_holder_room) w;
+        end if;
     end if;
     if v_reason is not null then
         if v_mode = 'shadow' then

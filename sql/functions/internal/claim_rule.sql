@@ -1,5 +1,6 @@
--- What an endpoint's row says of a claim beside its caps: mode, fairness, and the override of the
--- holder that is valid now. Called for rows marked as special only. Writes and locks nothing.
+-- What an endpoint's row says of a claim beside its caps: mode, fairness and whether a ticket may
+-- wait, and the override of the holder that is valid now. Called for rows marked as special only.
+-- Writes and locks nothing.
 create or replace function pglimit._claim_rule(
     tenant text,
     endpoint text,
@@ -7,7 +8,8 @@ create or replace function pglimit._claim_rule(
     out mode text,
     out fair boolean,
     out holder_cap bigint,
-    out limit_version bigint
+    out limit_version bigint,
+    out somebody_waits boolean
 )
 returns record
 language plpgsql
@@ -26,6 +28,13 @@ begin
     where e.tenant in (_claim_rule.tenant, '') and e.endpoint = _claim_rule.endpoint
     order by e.tenant desc
     limit 1;
+    if fair then
+        select p.ends_at > clock_timestamp() into somebody_waits
+        from pglimit.permits p
+        where p.pool = _claim_rule.tenant || e'\x1f\x1fq' || _claim_rule.endpoint and p.lane = 0
+        order by p.turn desc
+        limit 1;
+    end if;
     if v_overridden then
         select o.holder_cap, o.limit_version
         into holder_cap, limit_version
