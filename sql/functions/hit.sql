@@ -51,6 +51,7 @@ declare
     v_on_outage text;
     v_version bigint;
     v_plain boolean;
+    v_special boolean;
     v_ctid tid;
     v_left bigint;
     v_now timestamptz;
@@ -165,8 +166,17 @@ begin
     elsif hit.cost <= hit.max_hits then
         v_now := clock_timestamp();
         if v_reset > v_now then
-            -- null or true: the row says that it enforces, or no row has ever said anything else
-            if v_plain or pg_sequence_last_value('pglimit.special_limits') is null then
+            -- a row may say otherwise, once any row has
+            if v_plain is null and pg_sequence_last_value('pglimit.special_limits') is not null then
+                select not l.plain
+                into v_special
+                from pglimit.limits l
+                where l.tenant in (split_part(v_key, e'\x1f', 1), '')
+                    and l.limit_name = hit.limit_name
+                order by l.tenant desc
+                limit 1;
+            end if;
+            if v_special is not true then
                 return row(
                     false, 'limit', hit.max_hits, greatest(v_left, 0), v_reset - v_now, v_reset,
                     v_on_outage, v_version, 0)::pglimit.hit_row;
@@ -220,8 +230,16 @@ begin
                 end if;
             end if;
             -- a mode, or a table of its own
-            exit when v_plain is null
-                and pg_sequence_last_value('pglimit.special_limits') is not null;
+            if v_plain is null and pg_sequence_last_value('pglimit.special_limits') is not null then
+                select not l.plain
+                into v_special
+                from pglimit.limits l
+                where l.tenant in (split_part(v_key, e'\x1f', 1), '')
+                    and l.limit_name = hit.limit_name
+                order by l.tenant desc
+                limit 1;
+                exit when v_special;
+            end if;
             if hit.cost > hit.max_hits then
                 return row(
                     false, 'never', hit.max_hits, hit.max_hits, null, null,
@@ -243,8 +261,16 @@ begin
             v_reset := null;
         end if;
         if hit.cost > hit.max_hits - v_used then
-            exit when v_plain is null
-                and pg_sequence_last_value('pglimit.special_limits') is not null;
+            if v_plain is null and pg_sequence_last_value('pglimit.special_limits') is not null then
+                select not l.plain
+                into v_special
+                from pglimit.limits l
+                where l.tenant in (split_part(v_key, e'\x1f', 1), '')
+                    and l.limit_name = hit.limit_name
+                order by l.tenant desc
+                limit 1;
+                exit when v_special;
+            end if;
             return row(
                 false,
                 case when hit.cost > hit.max_hits then 'never' else 'limit' end,
