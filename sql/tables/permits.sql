@@ -1,15 +1,14 @@
 -- Permits as lanes and turns. A pool is tenant, endpoint and holder joined by the unit separator
 -- (0x1f): with an empty holder it is the endpoint's pool, with all three empty the installation's.
--- Names are never empty and hold no such character, so pools cannot meet, and descending order of
--- the pools of one permit is holder, endpoint, installation. A pool has lanes 1, 2, …; the current
--- row of a lane is the one with the highest turn. A lane is free when that row has lapsed or was
--- released (expires_at -infinity). A permit holds `weight` lanes in each of its pools, all rows
--- with its permit_id and one expires_at; its head row alone (claimed_at is not null) carries what
--- is listed. Two more pools of an endpoint have names with an empty endpoint, which no claim can
--- ask for: the queue (holder 'q' and the endpoint), whose permits are tickets and whose lane 0 is
--- no place but the state of the queue; and 'b', the permits granted beyond the caps, as modes
--- shadow and off do. A live lane of permit_id 0 is room that is kept after a crash for a permit
--- that was live before, see _begin_epoch.
+-- Tenants and endpoints hold no such character and no holder is empty, so pools cannot meet, and
+-- descending order of the pools of one permit is holder, endpoint, installation. A pool has lanes
+-- 1, 2, …; the current row of a lane is the one with the highest turn. A lane is free when that row
+-- has lapsed or was released (expires_at -infinity). A permit holds `weight` lanes in each of its
+-- pools, all rows with its permit_id and one expires_at; its head row alone (claimed_at is not
+-- null) carries what is listed. Two more pools of an endpoint have names with an empty endpoint,
+-- which no claim can ask for: the queue (holder 'q' and the endpoint), whose permits are tickets
+-- and whose lane 0 is no place but the state of the queue; and 'b', the permits granted beyond the
+-- caps, as modes shadow and off do.
 create unlogged table pglimit.permits (
     pool text collate "C" not null,
     lane integer not null,
