@@ -155,29 +155,32 @@ func TestModeOfTenant(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
-	mustExec(t, operator, `select pglimit.set_limit('l', 1, '1 hour', mode => 'shadow');
-		select pglimit.set_limit('l', 1, '1 hour', tenant => 'strict');
-		select pglimit.set_limit('l', 1, '1 hour', tenant => 'free', mode => 'off');
-		select pglimit.set_limit('other', 1, '1 hour', mode => 'shadow', tenant => 'strict')`)
-	for tenant, want := range map[string]string{"": "shadow", "t": "shadow", "strict": "limit", "free": "off"} {
-		for _, args := range []string{"", ", 1, '1 hour'"} {
-			subject := fmt.Sprintf("'s%d'", len(args))
-			mustHit(t, app, fmt.Sprintf("hit('l', %s%s, tenant => '%s')", subject, args, tenant))
-			for _, f := range []string{"peek", "hit", "hit"} {
-				if r := mustHit(t, app, fmt.Sprintf("%s('l', %s%s, tenant => '%s')", f, subject, args, tenant)); r.Reason != want {
-					t.Errorf("%s of tenant %q%s: %s, want %s", f, tenant, args, r.Reason, want)
+	for _, limit := range []string{"l", "durable"} { // which counts in another table
+		durable := limit == "durable"
+		for _, args := range []string{"mode => 'shadow'", "tenant => 'strict'", "tenant => 'free', mode => 'off'"} {
+			mustExec(t, operator, fmt.Sprintf("select pglimit.set_limit('%s', 1, '1 hour', durable => %v, %s)", limit, durable, args))
+		}
+		mustExec(t, operator, "select pglimit.set_limit('other', 1, '1 hour', mode => 'shadow', tenant => 'strict')")
+		for tenant, want := range map[string]string{"": "shadow", "t": "shadow", "strict": "limit", "free": "off"} {
+			for _, args := range []string{"", ", 1, '1 hour'"} {
+				subject := fmt.Sprintf("'s%d'", len(args))
+				mustHit(t, app, fmt.Sprintf("hit('%s', %s%s, tenant => '%s')", limit, subject, args, tenant))
+				for _, f := range []string{"peek", "hit", "hit"} {
+					if r := mustHit(t, app, fmt.Sprintf("%s('%s', %s%s, tenant => '%s')", f, limit, subject, args, tenant)); r.Reason != want {
+						t.Errorf("%s at %s of tenant %q%s: %s, want %s", f, limit, tenant, args, r.Reason, want)
+					}
 				}
 			}
 		}
-	}
-	// each row's sum is of those it decides about: '' and t, with and without a limit given
-	for _, c := range []struct {
-		limit, tenant string
-		want          *int64
-	}{{"l", "", ptr(int64(8))}, {"l", "strict", nil}, {"l", "free", nil}, {"other", "strict", ptr(int64(0))}} {
-		got := mustScan[*int64](t, operator, fmt.Sprintf("select shadow_refused from pglimit.list_limits('%s', tenant_filter => '%s')", c.limit, c.tenant))
-		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
-			t.Errorf("%s of %q: %v, want %v", c.limit, c.tenant, got, c.want)
+		// each row's sum is of those it decides about: '' and t, with and without a limit given
+		for _, c := range []struct {
+			limit, tenant string
+			want          *int64
+		}{{limit, "", ptr(int64(8))}, {limit, "strict", nil}, {limit, "free", nil}, {"other", "strict", ptr(int64(0))}} {
+			got := mustScan[*int64](t, operator, fmt.Sprintf("select shadow_refused from pglimit.list_limits('%s', tenant_filter => '%s')", c.limit, c.tenant))
+			if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+				t.Errorf("%s of %q: %v, want %v", c.limit, c.tenant, got, c.want)
+			}
 		}
 	}
 }

@@ -28,7 +28,13 @@ begin
             v_prefix := v_tenant || e'\x1f' || _shadow_refused.limit_name;
             select coalesce(sum(c.shadow_refused), 0)
             into v_sum
-            from pglimit.counters c
+            from (
+                select d.key, d.shadow_refused, d.reset_at, d.special_reset_at
+                from pglimit.counters d
+                union all
+                select d.key, d.shadow_refused, d.reset_at, d.special_reset_at
+                from pglimit.durable_counters d
+            ) c
             where c.key > v_prefix || e'\x1f'
                 and c.key < v_prefix || e'\x20'
                 and coalesce(c.reset_at, c.special_reset_at) > clock_timestamp();
@@ -37,7 +43,11 @@ begin
         exit when _shadow_refused.tenant <> '';
         select split_part(c.key, e'\x1f', 1)
         into v_tenant
-        from pglimit.counters c
+        from (
+            select d.key from pglimit.counters d
+            union all
+            select d.key from pglimit.durable_counters d
+        ) c
         where c.key >= v_tenant || e'\x20'
         order by c.key
         limit 1;
