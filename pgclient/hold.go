@@ -138,7 +138,7 @@ type HoldState string
 
 const (
 	HoldOpen     HoldState = "open"     // it can be settled
-	HoldLapsed   HoldState = "lapsed"   // its time was over before it was settled, and it is still charged
+	HoldLapsed   HoldState = "lapsed"   // its time was over before it was settled, and its charge stays
 	HoldSettled  HoldState = "settled"  // its charge is what was used
 	HoldReturned HoldState = "returned" // it lapsed, and purge gave back of it what was still counted
 )

@@ -172,6 +172,13 @@ answer: refused \(blocked\), for another 00:59:\S+`)
 	mustExec(t, db.System(), "update pglimit.blocks set blocked_until = clock_timestamp() where limit_name = 'off'")
 	wantStep(t, monitor, "'off', 's'", "block", `none now; the last one, at this limit, ended 2\S+ \S+Z, after 2 strikes: guesses`)
 	wantStep(t, monitor, "'off', 's'", "answer", "allowed for mode off: 3 left of 3")
+	mustExec(t, db.System(), "update pglimit.blocks set forget_at = clock_timestamp() where limit_name = 'off'")
+	wantStep(t, monitor, "'off', 's'", "block", "none of this subject")
+	// a longer one decides, whichever it is
+	mustExec(t, operator, "select pglimit.block('l', 's', '2 hours', 'here'), pglimit.block('*', 's', '1 hour', 'everywhere')")
+	wantStep(t, monitor, "'l', 's'", "block", "blocked at this limit, "+until+": here")
+	mustExec(t, operator, "select pglimit.block('*', 's', '3 hours', 'everywhere')")
+	wantStep(t, monitor, "'l', 's'", "block", "blocked at every limit, "+until+": everywhere")
 }
 
 // TestExplainDebt: what is missing is in the sum, whatever the algorithm, and past a block.

@@ -92,7 +92,7 @@ begin
         end if;
         v_now := clock_timestamp();
         -- of several the longest decides, as in _hit_special; what blocks in another way is a
-        -- branch more
+        -- branch more. One that is over is shown while its strikes count
         select s.* into v_block
         from (
             select
@@ -103,6 +103,7 @@ begin
                 and b.limit_name in (explain_limit.limit_name, '*')
                 and b.subject = explain_limit.subject
         ) s
+        where coalesce(greatest(s.blocked_until, s.forget_at) > v_now, true)
         order by s.blocked_until desc nulls first
         limit 1;
         v_blocked := found and coalesce(v_block.blocked_until > v_now, true);
