@@ -108,14 +108,14 @@ func (r *Replica) Ready(ctx context.Context) (int64, error) {
 	switch {
 	case last == nil:
 		r.asking.Lock()
-	case time.Since(last.at) < r.every || !r.asking.TryLock():
+	case since(last.at) < r.every || !r.asking.TryLock():
 		return last.ready, last.err
 	}
 	defer r.asking.Unlock()
-	if since := r.last.Load(); since != last && since != nil { // somebody else has asked meanwhile
-		return since.ready, since.err
+	if newer := r.last.Load(); newer != last && newer != nil { // somebody else has asked meanwhile
+		return newer.ready, newer.err
 	}
-	next := readiness{at: time.Now()}
+	next := readiness{at: now()}
 	ready, err := r.client.HeartbeatReplica(ctx, r.params)
 	switch {
 	case err == nil:

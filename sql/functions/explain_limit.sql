@@ -5,7 +5,7 @@
 -- it. Writes and locks nothing. The answer is of the function that decides hits, for the same
 -- instant as the sum; where counter or block moved on between the two both are made anew, ten times
 -- at most. Holds have no index but their number, for a hold would pay for it: so the 100,000 latest
--- are read, which takes some 25 ms, and where there are more it says so.
+-- are read, which takes some 30 ms, and where there are more it says so.
 create or replace function pglimit.explain_limit(
     limit_name text,
     subject text,
