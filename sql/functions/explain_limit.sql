@@ -103,7 +103,7 @@ begin
                 and b.limit_name in (explain_limit.limit_name, '*')
                 and b.subject = explain_limit.subject
         ) s
-        where coalesce(greatest(s.blocked_until, s.forget_at) > v_now, true)
+        where coalesce(s.blocked_until > v_now, true) or s.forget_at > v_now
         order by s.blocked_until desc nulls first
         limit 1;
         v_blocked := found and coalesce(v_block.blocked_until > v_now, true);
