@@ -133,7 +133,7 @@ begin
         end if;
         if not v_plain then
             return pglimit._hit_special(
-                hit.limit_name, hit.subject, v_max, v_per, hit.cost, null, null,
+                hit.limit_name, hit.subject, v_max, v_per, hit.cost, hit.algorithm, null,
                 split_part(v_key, e'\x1f', 1));
         end if;
         if v_per is not null then
