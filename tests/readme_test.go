@@ -40,13 +40,18 @@ var (
 	readmeID     = regexp.MustCompile(`\b\d{18}\b`)
 )
 
+// readme is the text of the README and of the reference, whose examples go on with its session.
 func readme(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
+	var text strings.Builder
+	for _, file := range []string{"../README.md", "../docs/sql.md"} {
+		part, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(part)
 	}
-	return string(text)
+	return text.String()
 }
 
 // The psql sessions of the README run, in order, and answer what it shows. A word after psql names
@@ -246,7 +251,7 @@ func readmeTable(lines []string, expanded bool) (names []string, rows [][]string
 	return names, rows
 }
 
-// Every public function is in the README.
+// Every public function is in the reference.
 func TestReadmeNamesEveryFunction(t *testing.T) {
 	t.Parallel()
 	text := readme(t)
@@ -255,7 +260,7 @@ func TestReadmeNamesEveryFunction(t *testing.T) {
 		from pg_catalog.pg_proc p
 		where p.pronamespace = 'pglimit'::regnamespace and p.proname not like '\_%'`) {
 		if !strings.Contains(text, "pglimit."+name+"(") {
-			t.Errorf("README.md has no pglimit.%s(", name)
+			t.Errorf("neither README.md nor docs/sql.md has pglimit.%s(", name)
 		}
 	}
 }

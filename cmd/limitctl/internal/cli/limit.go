@@ -313,7 +313,7 @@ func counting(l pgclient.SetLimitParams) (text string) {
 	return text
 }
 
-// worstBurst is how many hits a limit can allow within any span as long as its window: see the table in the README.
+// worstBurst is how many hits a limit can allow within any span as long as its window: see the table in docs/sql.md.
 func worstBurst(algorithm pgclient.Algorithm, maxHits int64, burst *int64) int64 {
 	more := maxHits
 	switch {
