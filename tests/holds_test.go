@@ -148,6 +148,9 @@ func TestHugeCharges(t *testing.T) {
 			mustExec(t, app, fmt.Sprintf("select pglimit.refund(%s, %d, %s)", key, int64(math.MaxInt64), args))
 		}
 	}
+	if _, err := db.Conn("pglimit_operator").Exec(t.Context(), "select from pglimit.list_counters()"); err != nil {
+		t.Errorf("listed: %v", err)
+	}
 	// counted by windows so far: what the bucket would need to leak it ends when no timestamp does
 	operator := db.Conn("pglimit_operator")
 	mustExec(t, operator, "select pglimit.set_limit('changed', 1, '1 day')")
