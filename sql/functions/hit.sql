@@ -137,8 +137,11 @@ begin
             end if;
         end if;
         if v_us is not null then
-            -- another algorithm
-            if v_per is not null or not v_plain and v_max is not null then
+            -- another algorithm, if the call does not name this one
+            if hit.algorithm is not null
+                or v_per is not null
+                or not v_plain and v_max is not null
+            then
                 v_plain := false;
                 v_us := null;
             elsif v_burst is not null then
