@@ -368,6 +368,33 @@ func TestAlgorithmIsChanged(t *testing.T) {
 	}
 }
 
+// TestDurableCommits: a transaction that counts at a durable limit commits to disk whatever the session says, and no less
+// safely than it says.
+func TestDurableCommits(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app := db.Conn("pglimit_app")
+	mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_limit('bill', 100, '1 day', durable => true), pglimit.set_limit('l', 100, '1 day')")
+	id := mustScan[int64](t, app, "select hold_id from pglimit.hold('bill', 'held', 5, '1 hour')")
+	for session, want := range map[string]string{"off": "on", "local": "on", "on": "on", "remote_apply": "remote_apply"} {
+		for _, call := range []string{"hit('bill', 'new " + session + "')", "hit('bill', 'new " + session + "')", fmt.Sprintf("settle(%d, 3)", id), "refund('bill', 'held', 1)"} {
+			mustExec(t, app, "begin; set local synchronous_commit = "+session)
+			mustExec(t, app, "select from pglimit."+call)
+			got := mustScan[string](t, app, "select current_setting('synchronous_commit')")
+			mustExec(t, app, map[bool]string{true: "rollback", false: "commit"}[call[0] == 's']) // to be settled again
+			if got != want {
+				t.Errorf("%s with %s: %s", call, session, got)
+			}
+		}
+		mustExec(t, app, "begin; set local synchronous_commit = "+session)
+		mustExec(t, app, "select from pglimit.hit('l', 's')")
+		if got := mustScan[string](t, app, "select current_setting('synchronous_commit')"); got != session {
+			t.Errorf("a limit that is not durable makes %s of %s", got, session)
+		}
+		mustExec(t, app, "commit")
+	}
+}
+
 // TestDurable: what was answered of a durable limit survives a crash of the server, what was not durable is gone.
 func TestDurable(t *testing.T) {
 	t.Parallel()

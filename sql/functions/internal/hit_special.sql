@@ -424,7 +424,8 @@ begin
         else
             -- as it was when it was read; else once more, under its lock
             if v_rule.durable then
-                perform set_config('synchronous_commit', 'on', true);
+                perform set_config('synchronous_commit', 'on', true)
+                where current_setting('synchronous_commit') <> 'remote_apply';
                 update pglimit.durable_counters c
                 set turn = case
                         when c.changes < 64 then c.turn
