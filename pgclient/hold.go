@@ -98,9 +98,9 @@ type HoldParams struct {
 	TTL time.Duration
 }
 
-// HitUpToParams are the arguments of [Client.HitUpTo]. The cost of Hit is not heeded.
+// HitUpToParams are the arguments of [Client.HitUpTo].
 type HitUpToParams struct {
-	// Hit names the limit and the subject.
+	// Hit names the limit and the subject. Its Cost must be left out: Wanted is in its place.
 	Hit HitParams
 
 	// AtLeast is how much is worth having. Defaults to 1.
@@ -183,6 +183,9 @@ func (c *Client) Charge(ctx context.Context, p ChargeParams) (Charge, error) {
 // nobody's way: go by Wanted where the Reason is [ReasonShadow] or [ReasonOff].
 func (c *Client) HitUpTo(ctx context.Context, p HitUpToParams) (Decision, error) {
 	var args arguments
+	if p.Hit.Cost != nil {
+		args.fail(invalidArgument("a hit with a Cost", "HitUpTo takes AtLeast and Wanted instead"))
+	}
 	args.text("limit_name", p.Hit.Limit)
 	args.text("subject", p.Hit.Subject)
 	args.add(p.Wanted)
