@@ -132,8 +132,8 @@ func floor(r *big.Rat) int64 {
 
 // straightWays are the straight ways of hit, for a subject $1, a cost $2 and an instant $4.
 var straightWays = map[string]string{
-	"sliding_window": `pglimit._hit_sliding(e'\x1fl\x1f' || $1, $2, l.max_hits, l.per, l.straight_us, l.on_outage, l.limit_version, $4)`,
-	"token_bucket":   `pglimit._hit_bucket(e'\x1fl\x1f' || $1, $2, l.max_hits, l.straight_burst, l.per, l.straight_us, l.straight_fill, l.on_outage, l.limit_version, $4)`,
+	"sliding_window": `pglimit._hit_sliding(e'\x1fl\x1f' || $1, $2, l.max_hits, l.per, l.straight_us, l.on_outage, l.limit_version, l.limit_version, $4)`,
+	"token_bucket":   `pglimit._hit_bucket(e'\x1fl\x1f' || $1, $2, l.max_hits, l.straight_burst, l.per, l.straight_us, l.straight_fill, l.on_outage, l.limit_version, l.limit_version, $4)`,
 }
 
 // TestAlgorithms is C-05. It compares random hits at random instants with an oracle that is plain, slow and exact: what is allowed,
@@ -424,13 +424,15 @@ func TestDurable(t *testing.T) {
 // what it is counted by: just as much as there is is allowed.
 func TestStraightWaysRace(t *testing.T) {
 	t.Parallel()
-	for _, algorithm := range []string{"sliding_window", "token_bucket", "calendar"} {
-		t.Run(algorithm, func(t *testing.T) {
+	for args, set := range map[string]string{
+		"'l', 's'": "'l', 300, '30000 days', 'sliding_window'", "'l', 's', tenant => ''": "'l', 300, '30000 days', 'token_bucket'", "'l', 's', cost => 1": "'l', 300, '1 year', 'calendar'",
+		"'l', 's', 300, '29 days', algorithm => 'sliding_window'": "'l', 1, '1 s'", "'l', 's', 3, '7 hours', algorithm => 'token_bucket', burst => 300": "'l', 1, '1 s'",
+	} {
+		t.Run(set+" "+args, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.New(t)
 			operator := db.Conn("pglimit_operator")
-			per := map[bool]string{true: "1 year", false: "30000 days"}[algorithm == "calendar"]
-			set := fmt.Sprintf("select pglimit.set_limit('l', 300, '%s', '%s')", per, algorithm)
+			set := "select pglimit.set_limit(" + set + ")"
 			mustExec(t, operator, set)
 			var allowed, refused atomic.Int64
 			together(t, append(appConns(t, db, 8), operator), func(_ int, conn *pgx.Conn) {
@@ -442,7 +444,7 @@ func TestStraightWaysRace(t *testing.T) {
 					}
 					var ok bool
 					var remaining int64
-					if err := conn.QueryRow(t.Context(), "select allowed, remaining from pglimit.hit('l', 's')").Scan(&ok, &remaining); err != nil {
+					if err := conn.QueryRow(t.Context(), "select allowed, remaining from pglimit.hit("+args+")").Scan(&ok, &remaining); err != nil {
 						t.Error(err)
 					} else if ok {
 						allowed.Add(1)
@@ -486,6 +488,42 @@ func TestStraightWaysAfterAWait(t *testing.T) {
 					t.Errorf("%s, want %s", got, reason)
 				}
 			})
+		}
+	}
+}
+
+// TestStraightWayOfTheCall: a limit that the call brings is decided straight on what it has counted itself, and on nothing else.
+func TestStraightWayOfTheCall(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, system := db.Conn("pglimit_app"), db.Conn("pglimit_system")
+	mustExec(t, system, "set role pglimit_system")
+	straight := func(args string) string {
+		return mustScan[string](t, system, `select coalesce(h.reason || ' ' || h.remaining || coalesce(' ' || h.limit_version, ''), 'not') from pglimit._hit_given(e'\x1fl\x1fs', `+args+`) h`)
+	}
+	for _, step := range []struct{ does, straight, want string }{
+		{"hit('l', 's', 5, '1 hour')", "1, 5, '1 hour', 'sliding_window', null", "not"},
+		{"hit('l', 's', 5, '1 hour', algorithm => 'sliding_window')", "1, 5, '1 hour', 'sliding_window', null", "allowed 2"},
+		{"", "1, 6, '1 hour', 'sliding_window', null", "not"},
+		{"", "1, 5, '2 hours', 'sliding_window', null", "not"},
+		{"", "1, 5, '1 hour', 'token_bucket', null", "not"},
+		{"", "1, 5, '1 hour', 'token_bucket', 5", "not"},
+		{"", "3, 5, '1 hour', 'sliding_window', null", "limit 2"},
+		{"", "2, 5, '1 hour', 'sliding_window', null", "allowed 0"},
+		{"hit('l', 's', 5, '1 hour', algorithm => 'token_bucket', burst => 9)", "1, 5, '1 hour', 'token_bucket', 9", "allowed 2"},
+		{"", "1, 5, '1 hour', 'token_bucket', null", "not"},
+		{"", "1, 5, '1 month', 'token_bucket', 9", "not"},
+		{"", "1, 5, '-1 hour', 'token_bucket', 9", "not"},
+		{"", "1, -5, '1 hour', 'token_bucket', 9", "not"},
+		{"", "1, 9223372036854775807, '1 hour', 'token_bucket', 9", "not"},
+		{"", "9223372036854775807, 5, '1 hour', 'token_bucket', 9", "not"},
+		{"charge('l', 's', 20, max_hits => 5, per => '1 hour', algorithm => 'token_bucket', burst => 9)", "1, 5, '1 hour', 'token_bucket', 9", "not"}, // a debt
+	} {
+		if step.does != "" {
+			mustExec(t, app, "select pglimit."+step.does)
+		}
+		if got := straight(step.straight); got != step.want {
+			t.Errorf("after %s, %s: %s, want %s", step.does, step.straight, got, step.want)
 		}
 	}
 }
