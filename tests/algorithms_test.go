@@ -283,6 +283,14 @@ func TestAlgorithmOfTheCall(t *testing.T) {
 		}
 		wantHit(t, app, call[:len(call)-1]+", cost => 3)", "never", 0)
 	}
+	// it beats the row's, also where the rest is the row's
+	mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_limit('row', 2, '1 hour', 'token_bucket', 9)")
+	for i, call := range []string{"peek('row', 's', algorithm => 'fixed_window')", "hit('row', 's', algorithm => 'fixed_window')"} {
+		if r := wantHit(t, app, call, "allowed", 2-int64(i)); r.Quota != 2 {
+			t.Errorf("%s: a quota of %d", call, r.Quota)
+		}
+	}
+	wantHit(t, app, "peek('row', 's')", "allowed", 8)
 	for _, bad := range []string{
 		"1, '1 hour', algorithm => 'leaky'", "1, '1 hour', burst => 2", "1, '1 hour', algorithm => 'fixed_window', burst => 2",
 		"1, '1 hour', algorithm => 'token_bucket', burst => 0", "1, '2 months', algorithm => 'calendar'", "1, '30 days', algorithm => 'calendar'",
@@ -318,6 +326,9 @@ func TestCalendarWindows(t *testing.T) {
 		{"1 month", "", "2028-02-29T12:00:00Z", "2028-03-01T00:00:00Z"},
 		{"1 year", "Asia/Kathmandu", "2026-12-31T18:14:59Z", "2026-12-31T18:15:00Z"},
 		{"1 hour", "Asia/Kathmandu", "2026-12-31T18:14:59Z", "2026-12-31T18:15:00Z"},
+		{"1 hour", "Europe/Berlin", "2026-10-25T02:10:00+02:00", "2026-10-25T02:00:00+01:00"}, // that hour comes twice
+		{"1 hour", "Europe/Berlin", "2026-10-25T02:10:00+01:00", "2026-10-25T03:00:00+01:00"},
+		{"1 hour", "Europe/Berlin", "2026-03-29T01:30:00+01:00", "2026-03-29T03:00:00+02:00"},
 	} {
 		mustExec(t, operator, fmt.Sprintf("select pglimit.set_limit('l%d', 1, '%s', 'calendar', time_zone => nullif('%s', ''))", i, step.per, step.zone))
 		want, err := time.Parse(time.RFC3339, step.reset)
@@ -354,6 +365,33 @@ func TestAlgorithmIsChanged(t *testing.T) {
 			}
 			wantHit(t, app, fmt.Sprintf("hit('l', '%s')", subject), "allowed", 9)
 		}
+	}
+}
+
+// TestDurableCommits: a transaction that counts at a durable limit commits to disk whatever the session says, and no less
+// safely than it says.
+func TestDurableCommits(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app := db.Conn("pglimit_app")
+	mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_limit('bill', 100, '1 day', durable => true), pglimit.set_limit('l', 100, '1 day')")
+	id := mustScan[int64](t, app, "select hold_id from pglimit.hold('bill', 'held', 5, '1 hour')")
+	for session, want := range map[string]string{"off": "on", "local": "on", "on": "on", "remote_apply": "remote_apply"} {
+		for _, call := range []string{"hit('bill', 'new " + session + "')", "hit('bill', 'new " + session + "')", fmt.Sprintf("settle(%d, 3)", id), "refund('bill', 'held', 1)"} {
+			mustExec(t, app, "begin; set local synchronous_commit = "+session)
+			mustExec(t, app, "select from pglimit."+call)
+			got := mustScan[string](t, app, "select current_setting('synchronous_commit')")
+			mustExec(t, app, map[bool]string{true: "rollback", false: "commit"}[call[0] == 's']) // to be settled again
+			if got != want {
+				t.Errorf("%s with %s: %s", call, session, got)
+			}
+		}
+		mustExec(t, app, "begin; set local synchronous_commit = "+session)
+		mustExec(t, app, "select from pglimit.hit('l', 's')")
+		if got := mustScan[string](t, app, "select current_setting('synchronous_commit')"); got != session {
+			t.Errorf("a limit that is not durable makes %s of %s", got, session)
+		}
+		mustExec(t, app, "commit")
 	}
 }
 

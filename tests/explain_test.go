@@ -143,7 +143,7 @@ override: none of this subject
 block: blocked at this limit, `+until+`: ticket 7
 counter: 2 used .*
 holds: none open
-arithmetic: 2 of 3 in the window that ends in .*
+arithmetic: not asked while it is blocked: 2 of 3 in the window that ends in .*
 answer: refused \(blocked\), for another 00:59:\S+`)
 	if got := mustScan[string](t, monitor, "select concat_ws(' ', facts ->> 'reason', facts ->> 'remaining') from pglimit.explain_limit('l', 's') where step = 'answer'"); got != "blocked 0" {
 		t.Errorf("facts of the answer: %s", got)
@@ -160,6 +160,7 @@ answer: refused \(blocked\), for another 00:59:\S+`)
 		wantStep(t, monitor, "'"+limit+"', 's'", "block", "blocked at every limit, for ever")
 		wantStep(t, monitor, "'"+limit+"', 's'", "answer", `refused \(blocked\) for ever`)
 	}
+	wantStep(t, monitor, "'off', 's'", "arithmetic", "none: the subject is blocked")
 	mustExec(t, operator, "select pglimit.unblock('*', 's')")
 	wantStep(t, monitor, "'l', 's'", "block", "blocked at this limit, "+until+": ticket 7")
 	wantStep(t, monitor, "'none', 's'", "answer", "-")

@@ -122,6 +122,25 @@ func TestShadow(t *testing.T) {
 	}
 }
 
+// TestShadowOfADurableLimit: its counters are in a table of their own, and those of a time before it was durable too.
+func TestShadowOfADurableLimit(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	mustExec(t, operator, "select pglimit.set_limit('l', 1, '1 hour', mode => 'shadow'), pglimit.set_limit('l', 1, '1 hour', mode => 'shadow', tenant => 'own')")
+	for _, durable := range []bool{false, true} {
+		mustExec(t, operator, fmt.Sprintf("select pglimit.set_limit('l', 1, '1 hour', mode => 'shadow', durable => %v)", durable))
+		for _, tenant := range []string{"", fmt.Sprint(durable), "own"} {
+			mustExec(t, app, fmt.Sprintf("select pglimit.hit('l', 's', cost => 2, tenant => '%s')", tenant))
+		}
+	}
+	for tenant, want := range map[string]int64{"": 4, "own": 2} {
+		if n := mustScan[int64](t, operator, fmt.Sprintf("select shadow_refused from pglimit.list_limits('l', tenant_filter => '%s')", tenant)); n != want {
+			t.Errorf("of tenant %q: %d, want %d", tenant, n, want)
+		}
+	}
+}
+
 // TestOff: everything is allowed and nothing recorded; with a limit of its own, from where it would be
 // refused.
 func TestOff(t *testing.T) {
@@ -155,32 +174,29 @@ func TestModeOfTenant(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
 	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
-	for _, limit := range []string{"l", "durable"} { // which counts in another table
-		durable := limit == "durable"
-		for _, args := range []string{"mode => 'shadow'", "tenant => 'strict'", "tenant => 'free', mode => 'off'"} {
-			mustExec(t, operator, fmt.Sprintf("select pglimit.set_limit('%s', 1, '1 hour', durable => %v, %s)", limit, durable, args))
-		}
-		mustExec(t, operator, "select pglimit.set_limit('other', 1, '1 hour', mode => 'shadow', tenant => 'strict')")
-		for tenant, want := range map[string]string{"": "shadow", "t": "shadow", "strict": "limit", "free": "off"} {
-			for _, args := range []string{"", ", 1, '1 hour'"} {
-				subject := fmt.Sprintf("'s%d'", len(args))
-				mustHit(t, app, fmt.Sprintf("hit('%s', %s%s, tenant => '%s')", limit, subject, args, tenant))
-				for _, f := range []string{"peek", "hit", "hit"} {
-					if r := mustHit(t, app, fmt.Sprintf("%s('%s', %s%s, tenant => '%s')", f, limit, subject, args, tenant)); r.Reason != want {
-						t.Errorf("%s at %s of tenant %q%s: %s, want %s", f, limit, tenant, args, r.Reason, want)
-					}
+	mustExec(t, operator, `select pglimit.set_limit('l', 1, '1 hour', mode => 'shadow');
+		select pglimit.set_limit('l', 1, '1 hour', tenant => 'strict');
+		select pglimit.set_limit('l', 1, '1 hour', tenant => 'free', mode => 'off');
+		select pglimit.set_limit('other', 1, '1 hour', mode => 'shadow', tenant => 'strict')`)
+	for tenant, want := range map[string]string{"": "shadow", "t": "shadow", "strict": "limit", "free": "off"} {
+		for _, args := range []string{"", ", 1, '1 hour'"} {
+			subject := fmt.Sprintf("'s%d'", len(args))
+			mustHit(t, app, fmt.Sprintf("hit('l', %s%s, tenant => '%s')", subject, args, tenant))
+			for _, f := range []string{"peek", "hit", "hit"} {
+				if r := mustHit(t, app, fmt.Sprintf("%s('l', %s%s, tenant => '%s')", f, subject, args, tenant)); r.Reason != want {
+					t.Errorf("%s of tenant %q%s: %s, want %s", f, tenant, args, r.Reason, want)
 				}
 			}
 		}
-		// each row's sum is of those it decides about: '' and t, with and without a limit given
-		for _, c := range []struct {
-			limit, tenant string
-			want          *int64
-		}{{limit, "", ptr(int64(8))}, {limit, "strict", nil}, {limit, "free", nil}, {"other", "strict", ptr(int64(0))}} {
-			got := mustScan[*int64](t, operator, fmt.Sprintf("select shadow_refused from pglimit.list_limits('%s', tenant_filter => '%s')", c.limit, c.tenant))
-			if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
-				t.Errorf("%s of %q: %v, want %v", c.limit, c.tenant, got, c.want)
-			}
+	}
+	// each row's sum is of those it decides about: '' and t, with and without a limit given
+	for _, c := range []struct {
+		limit, tenant string
+		want          *int64
+	}{{"l", "", ptr(int64(8))}, {"l", "strict", nil}, {"l", "free", nil}, {"other", "strict", ptr(int64(0))}} {
+		got := mustScan[*int64](t, operator, fmt.Sprintf("select shadow_refused from pglimit.list_limits('%s', tenant_filter => '%s')", c.limit, c.tenant))
+		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			t.Errorf("%s of %q: %v, want %v", c.limit, c.tenant, got, c.want)
 		}
 	}
 }

@@ -267,6 +267,29 @@ func TestPurgeIsBounded(t *testing.T) {
 	}
 }
 
+// TestPurgeOfWhatIsOver: blocks, sign-ins and replicas go when they are over, a batch a call until no more are left, and
+// what still holds stays.
+func TestPurgeOfWhatIsOver(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	operator := db.Conn("pglimit_operator")
+	mustExec(t, operator, "select pglimit.set_purge_after('0 s')")
+	for table, rows := range map[string]string{
+		"blocks":         "select '', 'l', i::text, case when i > 0 then now() - interval '2 h' end, case when i > 0 then now() - interval '1 h' end, 0, null, now(), 'x'",
+		"known_sign_ins": "select '', i::text, now() - case when i > 0 then interval '91 days' else interval '89 days' end",
+		"replicas":       "select 's', i::text, now() + case when i > 0 then interval '-1 h' else interval '1 h' end",
+	} {
+		mustExec(t, db.System(), "insert into pglimit."+table+" "+rows+" from generate_series(0, 25) i")
+		calls := 0
+		for more := true; more && calls < 10; calls++ {
+			more = mustScan[bool](t, operator, "select more from pglimit.purge(10)")
+		}
+		if n := mustScan[int](t, db.System(), "select count(*) from pglimit."+table); n != 1 || calls != 3 {
+			t.Errorf("%s: %d are left after %d calls", table, n, calls)
+		}
+	}
+}
+
 // TestLookAtManyLanesIsLinear: a look at sixteen times as many lanes takes about sixteen times as much of the processor, not
 // 256 times. It is what a refusal at a large cap costs, and what a waiter does while others wait for its lock.
 func TestLookAtManyLanesIsLinear(t *testing.T) {

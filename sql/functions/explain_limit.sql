@@ -363,8 +363,10 @@ begin
     end if;
     v_line.step := 'arithmetic';
     v_line.says := case
+        when v_rule.mode = 'off' and v_blocked then 'none: the subject is blocked'
         when v_rule.mode = 'off' then 'none: mode off allows everything and counts nothing'
-        else v_sum
+        else case when v_blocked then 'not asked while it is blocked: ' else '' end
+            || v_sum
             || case
                 when v_left.remaining < 0 then format(': a debt of %s', -v_left.remaining)
                 else ''

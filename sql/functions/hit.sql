@@ -148,8 +148,11 @@ begin
             end if;
         end if;
         if v_us is not null then
-            -- another algorithm
-            if v_per is not null or not v_plain and v_max is not null then
+            -- another algorithm, if the call does not name this one
+            if hit.algorithm is not null
+                or v_per is not null
+                or not v_plain and v_max is not null
+            then
                 v_plain := false;
                 v_us := null;
             elsif v_burst is not null then
@@ -172,7 +175,7 @@ begin
         end if;
         if not v_plain then
             return pglimit._hit_special(
-                hit.limit_name, hit.subject, v_max, v_per, hit.cost, null, null,
+                hit.limit_name, hit.subject, v_max, v_per, hit.cost, hit.algorithm, null,
                 split_part(v_key, e'\x1f', 1));
         end if;
         if v_per is not null then

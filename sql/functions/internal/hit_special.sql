@@ -387,9 +387,14 @@ begin
         if not v_open and v_algorithm in ('fixed_window', 'calendar') then
             if v_unit is not null then
                 v_row.window_start := date_trunc(v_unit, v_now, coalesce(v_rule.time_zone, 'UTC'));
-                v_reset := (
-                    v_row.window_start at time zone coalesce(v_rule.time_zone, 'UTC')
-                    + ('1 ' || v_unit)::interval) at time zone coalesce(v_rule.time_zone, 'UTC');
+                -- an hour is one by the clock in the night that has one of them twice, too
+                v_reset := case v_unit
+                    when 'hour' then v_row.window_start + interval '1 hour'
+                    else (
+                        v_row.window_start at time zone coalesce(v_rule.time_zone, 'UTC')
+                        + ('1 ' || v_unit)::interval
+                    ) at time zone coalesce(v_rule.time_zone, 'UTC')
+                end;
             else
                 v_reset := v_now + v_per;
             end if;
@@ -422,7 +427,8 @@ begin
         else
             -- as it was when it was read; else once more, under its lock
             if v_rule.durable then
-                perform set_config('synchronous_commit', 'on', true);
+                perform set_config('synchronous_commit', 'on', true)
+                where current_setting('synchronous_commit') <> 'remote_apply';
                 update pglimit.durable_counters c
                 set turn = case
                         when c.changes < 64 then c.turn
