@@ -1,9 +1,9 @@
 -- Counts a failed sign-in at the limits of the pair, the source and the account; for accounts that
 -- do not exist as well, so that nobody learns which do. What is full counts no more. Writes:
 -- counters, or durable_counters (three rows). Locks: first, in the order of their numbers, the
--- creation locks of those keys that have no counter; then the counters of pair, source, account.
--- Nobody who holds one of these counters waits for an earlier one, and who makes counters holds all
--- creation locks before.
+-- creation locks of those keys that have no counter, or may have none soon; then the counters of
+-- pair, source, account. Nobody who holds one of these counters waits for an earlier one, and who
+-- makes counters holds all creation locks before.
 create or replace function pglimit.sign_in_failed(
     account text,
     source text,
@@ -39,12 +39,37 @@ begin
     for v_new in
         select n.key
         from (values
-            (format(e'%s\x1fsign_in_pair\x1f%s', v_tenant, v_keys.pair)),
-            (format(e'%s\x1fsign_in_source\x1f%s', v_tenant, v_keys.source_key)),
-            (format(e'%s\x1fsign_in_account\x1f%s', v_tenant, v_keys.account_key))
-        ) as n (key)
-        where not exists (select from pglimit.counters c where c.key = n.key)
-            and not exists (select from pglimit.durable_counters c where c.key = n.key)
+            ('sign_in_pair', format(e'%s\x1fsign_in_pair\x1f%s', v_tenant, v_keys.pair)),
+            ('sign_in_source', format(e'%s\x1fsign_in_source\x1f%s', v_tenant, v_keys.source_key)),
+            (
+                'sign_in_account',
+                format(e'%s\x1fsign_in_account\x1f%s', v_tenant, v_keys.account_key)
+            )
+        ) as n (limit_name, key)
+        left join lateral (
+            select l.durable
+            from pglimit.limits l
+            where l.tenant in (v_tenant, '') and l.limit_name = n.limit_name
+            order by l.tenant desc
+            limit 1
+        ) l on true
+        -- purge may take a counter that has ended away while this waits for the others, 1 s each
+        where not exists (
+                select
+                from pglimit.counters c
+                where c.key = n.key
+                    and l.durable is not true
+                    and coalesce(c.reset_at, c.special_reset_at)
+                        > clock_timestamp() + interval '3 s'
+            )
+            and not exists (
+                select
+                from pglimit.durable_counters c
+                where c.key = n.key
+                    and l.durable
+                    and coalesce(c.reset_at, c.special_reset_at)
+                        > clock_timestamp() + interval '3 s'
+            )
         order by hashtextextended(n.key, 0) & 16383
     loop
         perform pglimit._lock_creation(0, v_new);
