@@ -32,9 +32,9 @@ begin
         x.subject,
         case
             -- of a bucket: what it lacks
-            when x.algorithm = 'token_bucket' then greatest(ceil(
+            when x.algorithm = 'token_bucket' then least(greatest(ceil(
                 extract(epoch from x.reset_at - clock_timestamp()) * x.previous
-                / extract(epoch from x.reset_at - x.window_start)), 0)::bigint
+                / extract(epoch from x.reset_at - x.window_start)), 0), 9223372036854775807)::bigint
             else x.used
         end,
         x.window_start,
