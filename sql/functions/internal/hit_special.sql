@@ -306,7 +306,7 @@ begin
                     pglimit._sliding_wait(
                         v_row.previous, v_row.used, v_quota - v_cost, v_us, v_elapsed))
                 when 'token_bucket' then make_interval(secs => (
-                    ceil((v_level - (v_quota - v_cost) * v_us) / v_rate) / 1000000
+                    div(v_level - (v_quota - v_cost) * v_us + v_rate - 1, v_rate) / 1000000
                 )::double precision)
                 else v_reset - v_now
             end;
