@@ -223,6 +223,7 @@ begin
     end if;
     v_line.step := 'arithmetic';
     v_line.says := case
+        when v_answer.reason = 'blocked' then 'none: the subject is blocked, see list_blocks'
         when v_rule.mode = 'off' then 'none: mode off allows everything and counts nothing'
         else v_sum
     end;

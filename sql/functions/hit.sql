@@ -65,6 +65,7 @@ declare
     v_start timestamptz;
     v_reset timestamptz;
     v_checked boolean;
+    v_answer pglimit.hit_row;
 begin
     -- the usual case in one expression; a third separator may be one inside a name, which would
     -- meet another key
@@ -95,6 +96,16 @@ begin
                 return pglimit.peek(
                     hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
                     hit.algorithm, hit.burst, hit.tenant);
+            end if;
+            if hit.cost > 0
+                and hit.algorithm in ('sliding_window', 'token_bucket')
+                and v_key not like e'%\x1f%\x1f%\x1f%'
+            then
+                v_answer := pglimit._hit_given(
+                    v_key, hit.cost, hit.max_hits, hit.per, hit.algorithm, hit.burst);
+                if v_answer.allowed is not null then
+                    return v_answer;
+                end if;
             end if;
             perform pglimit._check_hit(
                 hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
@@ -137,22 +148,26 @@ begin
             end if;
         end if;
         if v_us is not null then
-            -- another algorithm
-            if v_per is not null or not v_plain and v_max is not null then
+            -- another algorithm, if the call does not name this one
+            if hit.algorithm is not null
+                or v_per is not null
+                or not v_plain and v_max is not null
+            then
                 v_plain := false;
                 v_us := null;
             elsif v_burst is not null then
                 return coalesce(
                     pglimit._hit_bucket(
                         v_key, hit.cost, hit.max_hits, v_burst, hit.per, v_us, v_fill, v_on_outage,
-                        v_version),
+                        v_version, v_version),
                     pglimit._hit_special(
                         hit.limit_name, hit.subject, null, null, hit.cost, null, null,
                         split_part(v_key, e'\x1f', 1)));
             elsif not v_plain then
                 return coalesce(
                     pglimit._hit_sliding(
-                        v_key, hit.cost, hit.max_hits, hit.per, v_us, v_on_outage, v_version),
+                        v_key, hit.cost, hit.max_hits, hit.per, v_us, v_on_outage, v_version,
+                        v_version),
                     pglimit._hit_special(
                         hit.limit_name, hit.subject, null, null, hit.cost, null, null,
                         split_part(v_key, e'\x1f', 1)));
@@ -160,7 +175,7 @@ begin
         end if;
         if not v_plain then
             return pglimit._hit_special(
-                hit.limit_name, hit.subject, v_max, v_per, hit.cost, null, null,
+                hit.limit_name, hit.subject, v_max, v_per, hit.cost, hit.algorithm, null,
                 split_part(v_key, e'\x1f', 1));
         end if;
         if v_per is not null then

@@ -47,29 +47,32 @@ begin
             )
         ) as n (limit_name, key)
         left join lateral (
-            select l.durable
-            from pglimit.limits l
-            where l.tenant in (v_tenant, '') and l.limit_name = n.limit_name
-            order by l.tenant desc
+            select r.durable
+            from pglimit.limits r
+            where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
+            order by r.tenant desc
             limit 1
         ) l on true
+        -- not by exists, which would read the dead turns before the newest
+        left join lateral (
+            select coalesce(r.reset_at, r.special_reset_at) as until
+            from pglimit.counters r
+            where r.key = n.key
+            order by r.turn desc
+            limit 1
+        ) c on true
+        left join lateral (
+            select coalesce(r.reset_at, r.special_reset_at) as until
+            from pglimit.durable_counters r
+            where r.key = n.key
+            order by r.turn desc
+            limit 1
+        ) d on true
         -- purge may take a counter that has ended away while this waits for the others, 1 s each
-        where not exists (
-                select
-                from pglimit.counters c
-                where c.key = n.key
-                    and l.durable is not true
-                    and coalesce(c.reset_at, c.special_reset_at)
-                        > clock_timestamp() + interval '3 s'
-            )
-            and not exists (
-                select
-                from pglimit.durable_counters c
-                where c.key = n.key
-                    and l.durable
-                    and coalesce(c.reset_at, c.special_reset_at)
-                        > clock_timestamp() + interval '3 s'
-            )
+        where (
+            case when l.durable then d.until else c.until end
+                > clock_timestamp() + interval '3 s'
+        ) is not true
         order by hashtextextended(n.key, 0) & 16383
     loop
         perform pglimit._lock_creation(0, v_new);

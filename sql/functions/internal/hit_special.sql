@@ -426,15 +426,18 @@ begin
             when not v_row.overridden and v_row.algorithm is null then v_reset
         end;
         v_row.special_reset_at := case when v_row.reset_at is null then v_reset end;
-        -- a straight way may go on with what is counted by the row alone, and is no debt
+        -- a straight way may go on with what is counted by the row alone, or the call, and no debt
         v_row.counted_by := case
+            when v_row.overridden or v_after < 0 or v_row.previous > v_max then null
+            when v_given and v_row.algorithm is not null then
+                pglimit._counted_by(
+                    v_max,
+                    v_us::bigint,
+                    case when v_algorithm = 'token_bucket' then coalesce(v_burst, v_max) end)
             when num_nonnulls(
                     _hit_special.max_hits, _hit_special.per, _hit_special.algorithm,
                     _hit_special.burst) = 0
                 and v_rule.straight_us > 0
-                and not v_row.overridden
-                and v_after >= 0
-                and v_row.previous <= v_rule.max_hits
                 then v_rule.limit_version
         end;
         if v_phase <> 'look' then
@@ -447,7 +450,8 @@ begin
         else
             -- as it was when it was read; else once more, under its lock
             if v_rule.durable then
-                perform set_config('synchronous_commit', 'on', true);
+                perform set_config('synchronous_commit', 'on', true)
+                where current_setting('synchronous_commit') <> 'remote_apply';
                 update pglimit.durable_counters c
                 set turn = case
                         when c.changes < 64 then c.turn
