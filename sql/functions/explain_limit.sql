@@ -83,7 +83,9 @@ begin
             where c.key = v_key
             order by c.turn desc
             limit 1;
-        else
+        end if;
+        -- also what was counted before it became durable
+        if v_row.turn is null then
             select c.* into v_row
             from pglimit.counters c
             where c.key = v_key
@@ -122,7 +124,9 @@ begin
             where c.key = v_key
             order by c.turn desc
             limit 1;
-        else
+        end if;
+        -- also what was counted before it became durable
+        if v_after.turn is null then
             select c.* into v_after
             from pglimit.counters c
             where c.key = v_key
