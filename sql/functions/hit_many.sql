@@ -63,7 +63,7 @@ declare
     v_done text[];
     v_used bigint[];
     v_until timestamptz[];
-    v_count integer;
+    v_count integer := cardinality(hit_many.limit_names);
     v_first integer;
     v_last integer;
     v_total numeric;
@@ -80,12 +80,175 @@ begin
     perform pglimit._check_arrays(
         hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits, hit_many.pers);
 
+    -- the usual call: every key once, each charged in an open window, or refused. One statement, so
+    -- one snapshot: a row it sees by its key is the one it finds by its ctid, or somebody else has
+    -- changed it and it waits for that one; in the order of keys. State 0: charged; 1: refused.
+    -- `usual` reads all of `looked` before the first row is locked.
+    v_looked := clock_timestamp();
+    return query
+    with rule as materialized (
+        select n.limit_name, l.max_hits, l.on_outage, l.limit_version, l.straight
+        from (
+            select distinct u.limit_name
+            from unnest(hit_many.limit_names) u (limit_name)
+            where hit_many.max_hits is null
+                or hit_many.pers is null
+                or array_position(hit_many.max_hits, null) > 0
+                or array_position(hit_many.pers, null) > 0
+        ) n
+        cross join lateral (
+            select
+                r.max_hits, r.on_outage, r.limit_version,
+                r.plain or r.algorithm = 'calendar' and r.mode = 'enforce' and not r.durable
+                    as straight
+            from pglimit.limits r
+            where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
+            order by r.tenant desc
+            limit 1
+        ) l
+    ), looked as materialized (
+        select
+            u.place,
+            u.key,
+            u.cost,
+            u.max_hits,
+            u.on_outage,
+            u.limit_version,
+            c.tid,
+            c.used,
+            c.reset_at,
+            case
+                when (c.reset_at > v_looked and u.straight) is not true then 2
+                when u.cost > u.max_hits - c.used
+                -- a refusal of a call with its own limit has to look for a mode, once there is any
+                then case when v_special and u.given then 2 else 1 end
+                when c.reset_at > v_looked + interval '1 s' then 0
+                else 2
+            end as state
+        from (
+            select
+                a.place,
+                a.cost,
+                a.given,
+                (v_tenant || e'\x1f' || a.limit_name || e'\x1f' || a.subject) collate "C" as key,
+                coalesce(a.max_hits, l.max_hits) as max_hits,
+                l.on_outage,
+                l.limit_version,
+                a.cost > 0
+                    and case
+                        when a.given then
+                            a.max_hits >= 0
+                            and a.per > '0 s'
+                            and a.per < '30 days'
+                            -- a separator inside a name would meet another key
+                            and a.limit_name not like e'%\x1f%'
+                        else a.max_hits is null and a.per is null and l.straight
+                    end as straight
+            from (
+                select
+                    g.place,
+                    hit_many.limit_names[g.place] as limit_name,
+                    hit_many.subjects[g.place] as subject,
+                    case when hit_many.costs is null then 1 else hit_many.costs[g.place] end
+                        as cost,
+                    hit_many.max_hits[g.place] as max_hits,
+                    hit_many.pers[g.place] as per,
+                    hit_many.max_hits[g.place] is not null and hit_many.pers[g.place] is not null
+                        as given
+                from (select generate_series(1, v_count) as place offset 0) g
+                offset 0
+            ) a
+            left join rule l on l.limit_name = a.limit_name and not a.given
+            offset 0
+        ) u
+        left join lateral (
+            select n.ctid as tid, n.used, n.reset_at
+            from pglimit.counters n
+            where n.key = u.key
+            order by n.turn desc
+            limit 1
+        ) c on true
+    ), usual as materialized (
+        select
+            max(d.state) < 2 and count(*) = v_count as yes,
+            count(*) filter (where d.state = 0) as charged
+        from (select max(l.state) as state from looked l group by l.tid) d
+    ), done as (
+        update pglimit.counters c
+        set turn = case
+                when c.changes < 64 then c.turn
+                else greatest(c.turn + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+            end,
+            changes = case when c.changes < 64 then c.changes + 1 else 0 end,
+            used = k.used + k.cost
+        from (
+            select l.tid, l.used, l.reset_at, l.cost, l.place
+            from looked l
+            where l.state = 0 and (select u.yes from usual u)
+            order by l.key
+        ) k
+        where c.ctid = k.tid
+            and c.used = k.used
+            and c.reset_at = k.reset_at
+            and c.reset_at > clock_timestamp()
+        returning k.place
+    )
+    select
+        f.place,
+        case when f.lost then (f.answer).allowed else f.state = 0 end,
+        case
+            when f.lost then (f.answer).reason
+            when f.state = 0 then 'allowed'
+            when f.cost > f.max_hits then 'never'
+            else 'limit'
+        end,
+        case when f.lost then (f.answer).quota else f.max_hits end,
+        case
+            when f.lost then (f.answer).remaining
+            when f.state = 0 then f.max_hits - f.used - f.cost
+            else greatest(f.max_hits - f.used, 0)
+        end,
+        case
+            when f.lost then (f.answer).retry_after
+            when f.state = 1 and f.cost <= f.max_hits then f.reset_at - v_looked
+        end,
+        case when f.lost then (f.answer).reset_at else f.reset_at end,
+        case when f.lost then (f.answer).on_outage else f.on_outage end,
+        case when f.lost then (f.answer).limit_version else f.limit_version end,
+        case
+            when f.lost then (f.answer).charged
+            when f.state = 0 then f.cost
+            else 0
+        end
+    from (
+        select
+            e.*,
+            case when e.lost then pglimit._hit_special(
+                hit_many.limit_names[e.place], hit_many.subjects[e.place],
+                hit_many.max_hits[e.place], hit_many.pers[e.place], e.cost, null, null, v_tenant)
+            end as answer
+        from (
+            select
+                l.*,
+                l.state = 0
+                    and (select count(*) from done d) < (select u.charged from usual u)
+                    and not l.place = any (array(select d.place from done d)) as lost
+            from looked l
+            where (select u.yes from usual u)
+            offset 0
+        ) e
+        offset 0
+    ) f;
+    if found or v_count = 0 then
+        return;
+    end if;
+
     -- a look at all of it, in the order of keys. State 0: charged by one statement; 1: refused; 2:
     -- one by one. Of a key that comes more than once 3: straight; 4: that, but if refused it has to
     -- look for a mode; 5: not
     v_looked := clock_timestamp();
     with rule as materialized (
-        select n.limit_name, l.max_hits, l.on_outage, l.limit_version, l.plain
+        select n.limit_name, l.max_hits, l.on_outage, l.limit_version, l.straight
         from (
             select distinct u.limit_name
             from unnest(hit_many.limit_names, hit_many.max_hits, hit_many.pers)
@@ -93,7 +256,10 @@ begin
             where u.max_hits is null or u.per is null
         ) n
         cross join lateral (
-            select r.max_hits, r.on_outage, r.limit_version, r.plain
+            select
+                r.max_hits, r.on_outage, r.limit_version,
+                r.plain or r.algorithm = 'calendar' and r.mode = 'enforce' and not r.durable
+                    as straight
             from pglimit.limits r
             where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
             order by r.tenant desc
@@ -118,7 +284,7 @@ begin
                 -- a separator inside a name would meet another key
                 and u.limit_name not like e'%\x1f%'
                 and case
-                    when u.max_hits is null and u.per is null then l.plain
+                    when u.max_hits is null and u.per is null then l.straight
                     else u.max_hits >= 0 and u.per > '0 s' and u.per < '30 days'
                 end
             ) is true as straight,
