@@ -192,6 +192,12 @@ begin
             and c.reset_at = k.reset_at
             and c.reset_at > clock_timestamp()
         returning k.place
+    ), again as materialized (
+        select pglimit._hit_again(
+            hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits,
+            hit_many.pers, v_tenant, array_agg(l.place), array_agg(l.max_hits)) as answers
+        from looked l
+        where l.state = 0 and not l.place = any (array(select d.place from done d))
     )
     select
         f.place,
@@ -213,8 +219,11 @@ begin
             when f.state = 1 and f.cost <= f.max_hits then f.reset_at - v_looked
         end,
         case when f.lost then (f.answer).reset_at else f.reset_at end,
-        case when f.lost then (f.answer).on_outage else f.on_outage end,
-        case when f.lost then (f.answer).limit_version else f.limit_version end,
+        case when f.lost then coalesce((f.answer).on_outage, f.on_outage) else f.on_outage end,
+        case
+            when f.lost then coalesce((f.answer).limit_version, f.limit_version)
+            else f.limit_version
+        end,
         case
             when f.lost then (f.answer).charged
             when f.state = 0 then f.cost
@@ -222,21 +231,16 @@ begin
         end
     from (
         select
-            e.*,
-            case when e.lost then pglimit._hit_special(
-                hit_many.limit_names[e.place], hit_many.subjects[e.place],
-                hit_many.max_hits[e.place], hit_many.pers[e.place], e.cost, null, null, v_tenant)
+            l.*,
+            l.state = 0
+                and (select count(*) from done d) < (select u.charged from usual u)
+                and ((select g.answers from again g)[l.place]).allowed is not null as lost,
+            case
+                when (select count(*) from done d) < (select u.charged from usual u)
+                then (select g.answers from again g)[l.place]
             end as answer
-        from (
-            select
-                l.*,
-                l.state = 0
-                    and (select count(*) from done d) < (select u.charged from usual u)
-                    and not l.place = any (array(select d.place from done d)) as lost
-            from looked l
-            where (select u.yes from usual u)
-            offset 0
-        ) e
+        from looked l
+        where (select u.yes from usual u)
         offset 0
     ) f;
     if found or v_count = 0 then
