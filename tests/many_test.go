@@ -174,6 +174,13 @@ func TestHitManyArguments(t *testing.T) {
 	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.counters"); n != 0 {
 		t.Errorf("%d counters", n)
 	}
+	// with a separator in a name these would be a key that is there
+	mustExec(t, app, `select pglimit.hit('b', e'c\x1fs', 9, '1 hour', tenant => 'a')`)
+	for _, args := range []string{`'{c}', '{s}', null, '{9}', '{1 hour}', e'a\x1fb'`, `array[e'b\x1fc'], '{s}', null, '{9}', '{1 hour}', 'a'`} {
+		if _, err := app.Exec(t.Context(), "select pglimit.hit_many("+args+")"); sqlState(err) != "PGL01" {
+			t.Errorf("hit_many(%s): %v, want PGL01", args, err)
+		}
+	}
 	if n := mustScan[int](t, app, "select count(*) from pglimit.hit_many('{}', '{}')"); n != 0 {
 		t.Errorf("%d answers to nothing", n)
 	}

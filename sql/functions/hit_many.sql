@@ -170,7 +170,7 @@ begin
         ) c on true
     ), usual as materialized (
         select
-            max(d.state) < 2 and count(*) = v_count as yes,
+            max(d.state) < 2 and count(*) = v_count and v_tenant not like e'%\x1f%' as yes,
             count(*) filter (where d.state = 0) as charged
         from (select max(l.state) as state from looked l group by l.tid) d
     ), done as (
@@ -284,7 +284,7 @@ begin
                 c.reset_at > v_looked
                 and v_tenant not like e'%\x1f%'
                 and u.cost > 0
-                and u.subject is not null
+                and not u.nameless
                 -- a separator inside a name would meet another key
                 and u.limit_name not like e'%\x1f%'
                 and case
@@ -296,20 +296,27 @@ begin
             u.max_hits is null or not v_special as mode_known
         from (
             select
-                a.place,
-                a.limit_name,
-                a.subject,
-                case when hit_many.costs is null then 1 else a.cost end as cost,
-                a.max_hits,
-                a.per,
-                concat(v_tenant, e'\x1f', a.limit_name, e'\x1f', a.subject) collate "C" as key
-            from unnest(
-                hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits,
-                hit_many.pers
-            ) with ordinality a (limit_name, subject, cost, max_hits, per, place)
+                a.*,
+                a.max_hits is not null and a.per is not null as given,
+                (v_tenant || e'\x1f' || a.limit_name || e'\x1f' || a.subject) collate "C" as key
+            from (
+                select
+                    g.place,
+                    -- a key all the same: it is named in its turn
+                    coalesce(hit_many.limit_names[g.place], '') as limit_name,
+                    coalesce(hit_many.subjects[g.place], '') as subject,
+                    hit_many.limit_names[g.place] is null or hit_many.subjects[g.place] is null
+                        as nameless,
+                    case when hit_many.costs is null then 1 else hit_many.costs[g.place] end
+                        as cost,
+                    hit_many.max_hits[g.place] as max_hits,
+                    hit_many.pers[g.place] as per
+                from (select generate_series(1, v_count) as place offset 0) g
+                offset 0
+            ) a
             offset 0
         ) u
-        left join rule l on l.limit_name = u.limit_name and (u.max_hits is null or u.per is null)
+        left join rule l on l.limit_name = u.limit_name and not u.given
         left join lateral (
             select n.used, n.reset_at, n.special_reset_at
             from pglimit.counters n
@@ -332,7 +339,7 @@ begin
         order by e.key, e.place
     )
     select
-        array_agg(d.place::integer),
+        array_agg(d.place),
         array_agg(d.key),
         array_agg(d.cost),
         array_agg(d.max_hits),
@@ -488,33 +495,45 @@ begin
     return query
     select
         u.place,
-        case u.state when 2 then u.allowed else u.state = 0 end,
+        case u.state when 2 then (u.answer).allowed else u.state = 0 end,
         case
-            when u.state = 2 then u.reason
+            when u.state = 2 then (u.answer).reason
             when u.state = 0 then 'allowed'
             when u.cost > u.max_hits then 'never'
             else 'limit'
         end,
-        case u.state when 2 then u.quota else u.max_hits end,
+        case u.state when 2 then (u.answer).quota else u.max_hits end,
         case u.state
-            when 2 then u.remaining
+            when 2 then (u.answer).remaining
             when 1 then greatest(u.was_left, 0)
-            else u.max_hits - d.used - u.so_far
+            else u.max_hits - d.used - v_sums[u.at]
         end,
         case u.state
-            when 2 then u.retry_after
+            when 2 then (u.answer).retry_after
             when 1 then case when u.cost <= u.max_hits then u.was_reset - v_looked end
         end,
-        case u.state when 2 then u.reset_at when 1 then u.was_reset else d.reset_at end,
-        case u.state when 2 then u.on_outage else u.outage end,
-        case u.state when 2 then u.limit_version else u.version end,
-        case u.state when 2 then u.charged when 1 then 0 else u.cost end
-    from unnest(
-        v_places, v_keys, v_costs, v_sums, v_maxima, v_lefts, v_resets, v_outages, v_versions,
-        v_states, v_answers
-    ) u (
-        place, key, cost, so_far, max_hits, was_left, was_reset, outage, version, state, allowed,
-        reason, quota, remaining, retry_after, reset_at, on_outage, limit_version, charged)
+        case u.state
+            when 2 then (u.answer).reset_at
+            when 1 then u.was_reset
+            else d.reset_at
+        end,
+        case u.state when 2 then (u.answer).on_outage else v_outages[u.at] end,
+        case u.state when 2 then (u.answer).limit_version else v_versions[u.at] end,
+        case u.state when 2 then (u.answer).charged when 1 then 0 else u.cost end
+    from (
+        select
+            g.at,
+            v_places[g.at] as place,
+            v_keys[g.at] as key,
+            v_costs[g.at] as cost,
+            v_maxima[g.at] as max_hits,
+            v_lefts[g.at] as was_left,
+            v_resets[g.at] as was_reset,
+            v_states[g.at] as state,
+            v_answers[g.at] as answer
+        from (select generate_series(1, cardinality(v_places)) as at offset 0) g
+        offset 0
+    ) u
     left join unnest(v_done, v_used, v_until) d (key, used, reset_at)
         on u.state = 0 and d.key = u.key
     order by u.place;
