@@ -1,13 +1,15 @@
 -- Records hits of many keys and decides each for itself, as so many calls of hit in this order
 -- would.
--- Writes: counters, durable_counters (a row for each key that is allowed anything). Locks: see
--- _lock_counts; of keys that are refused everything nothing, unless they lost a race.
--- Safe under concurrency because it decides twice: by a plain read, and again once every key that
--- may be charged is locked, in one order for all calls, so that nobody waits in a circle.
--- What most calls consist of is decided for all keys by one statement: hits of plain limits whose
--- windows are open, and of which a key's are all allowed or all refused. The rest (a new key, a
--- window that has ended, an override, another algorithm or mode, a key whose last hits are among
--- these) is decided one by one by _hit_special, in the order given.
+-- Writes: counters, durable_counters (a row for each key that is allowed anything). Of keys that
+-- are refused everything nothing, unless they lost a race.
+-- The usual call has every key once, each in an open window of a limit in fixed or calendar windows.
+-- One statement looks at all of it and charges what is allowed. It locks no more than those rows, in
+-- the order of keys, and what it lost while it waited _hit_again decides, on rows locked by then.
+-- All else (a new key, a window that has ended, an override, another algorithm or mode, a key that
+-- comes twice) looks first, locks all that may be charged (see _lock_counts), and decides again:
+-- by one statement where it can, else one by one by _hit_special, in the order given.
+-- Safe under concurrency because all calls lock in one order, so that nobody waits in a circle, and
+-- nothing is charged but by a row that is as it was seen, or is locked.
 create or replace function pglimit.hit_many(
     limit_names text[],
     subjects text[],
@@ -80,10 +82,11 @@ begin
     perform pglimit._check_arrays(
         hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits, hit_many.pers);
 
-    -- the usual call: every key once, each charged in an open window, or refused. One statement, so
-    -- one snapshot: a row it sees by its key is the one it finds by its ctid, or somebody else has
-    -- changed it and it waits for that one; in the order of keys. State 0: charged; 1: refused.
-    -- `usual` reads all of `looked` before the first row is locked.
+    -- the usual call. State 0: charged; 1: refused; 2: not usual. `usual` reads all of `looked`
+    -- before the first row is locked. By one snapshot a row that was found by its key is found by
+    -- its ctid too, or is waited for and then passed over, but locked. A row whose window ends
+    -- within a second is left to the other way, for purge may take it away meanwhile.
+    -- No sort at the end: joins with `looked` outside keep the order of places
     v_looked := clock_timestamp();
     return query
     with rule as materialized (
