@@ -31,6 +31,10 @@
 {{ template "functions/internal/keep_count.sql" . }}
 {{ template "functions/internal/keep_hold.sql" . }}
 {{ template "functions/internal/hit_special.sql" . }}
+{{ template "functions/internal/hit_bucket.sql" . }}
+{{ template "functions/internal/hit_sliding.sql" . }}
+{{ template "functions/internal/counted_by.sql" . }}
+{{ template "functions/internal/hit_given.sql" . }}
 {{ template "functions/internal/stamp_counter.sql" . }}
 {{ template "functions/internal/ready_limit.sql" . }}
 {{ template "functions/internal/sign_in_keys.sql" . }}
