@@ -2,8 +2,8 @@
 -- would.
 -- Writes: counters, durable_counters (a row for each key that is allowed anything). Of keys that
 -- are refused everything nothing, unless they lost a race.
--- The usual call has every key once, each in an open window of a limit in fixed or calendar windows.
--- One statement looks at all of it and charges what is allowed. It locks no more than those rows, in
+-- The usual call has every key once, each in an open window, fixed or of the calendar. One
+-- statement looks at all of it and charges what is allowed. It locks no more than those rows, in
 -- the order of keys, and what it lost while it waited _hit_again decides, on rows locked by then.
 -- All else (a new key, a window that has ended, an override, another algorithm or mode, a key that
 -- comes twice) looks first, locks all that may be charged (see _lock_counts), and decides again:
