@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -96,6 +97,92 @@ func TestHitManyAnswersAsHits(t *testing.T) {
 	const counts = `select string_agg(row(substr(key, length($1) + 1), used, shadow_refused, overridden, algorithm, previous)::text, e'\n' order by key)
 		from (select * from pglimit.counters union all select * from pglimit.durable_counters) c
 		where key like $1 || e'\x1f%' and key not like e'%\x1fbucket\x1f%'` // those hold instants
+	var one, many string
+	for tenant, counted := range map[string]*string{"one": &one, "many": &many} {
+		if err := db.System().QueryRow(t.Context(), counts, tenant).Scan(counted); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if one != many {
+		t.Errorf("counted:\n%s\nwant:\n%s", many, one)
+	}
+}
+
+// TestHitManyOfOpenKeysIsOneStatement: open keys of every algorithm, in the middle of their windows and buckets, are decided
+// and counted as by hit, and without the way that decides one by one.
+func TestHitManyOfOpenKeysIsOneStatement(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	conn := db.Super()
+	mustExec(t, db.Conn("pglimit_operator"), manyLimits)
+	random := rand.New(rand.NewPCG(5, 6))
+	var limits, subjects []string
+	for i := range 40 {
+		for _, name := range []string{"window", "slide", "bucket", "year"} {
+			limits, subjects = append(limits, name), append(subjects, fmt.Sprint("s", i))
+		}
+	}
+	const columns = `reason, quota, remaining, date_trunc('hour', retry_after + interval '30 min'), date_trunc('hour', reset_at + interval '30 min'), on_outage, limit_version, charged`
+	reasons := map[string]int{}
+	for round := range 6 {
+		costs := []int64{}
+		for range limits {
+			costs = append(costs, []int64{1, 2, 4, 7, 9, 100}[random.IntN(6)])
+		}
+		switch round {
+		case 0:
+			for i := range costs {
+				costs[i] = 3
+			}
+		case 2: // of a sliding window the next one, of a bucket a part that has leaked
+			mustExec(t, db.System(), `update pglimit.counters set
+				window_start = window_start - case when key like '%slide%' then interval '7 hours' when key like '%bucket%' then interval '99 days' else '0' end,
+				special_reset_at = special_reset_at - case when key like '%slide%' then interval '7 hours' when key like '%bucket%' then interval '99 days' end`)
+		case 4:
+			mustExec(t, db.System(), `update pglimit.counters set window_start = window_start - interval '2 hours', special_reset_at = special_reset_at - interval '2 hours' where key like '%slide%'`)
+		}
+		var want []string
+		for i := range limits {
+			var answer string
+			if err := conn.QueryRow(t.Context(), "select row("+columns+")::text from pglimit.hit($1, $2, cost => $3, tenant => 'one')", limits[i], subjects[i], costs[i]).Scan(&answer); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, answer)
+			reasons[answer[1:strings.Index(answer, ",")]]++
+		}
+		tx, err := conn.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustExec(t, tx, "set local track_functions = 'all'; set local pglimit.in_transaction = 'allow'")
+		const specials = "select coalesce(sum(calls), 0) from pg_stat_xact_user_functions where funcname = '_hit_special'"
+		before := mustScan[int](t, tx, specials)
+		rows, err := tx.Query(t.Context(), "select row("+columns+")::text from pglimit.hit_many($1, $2, $3, tenant => 'many')", limits, subjects, costs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		special := mustScan[int](t, tx, specials) - before
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("round %d: %s of %s costs %d: %s, want %s", round, limits[i], subjects[i], costs[i], got[i], want[i])
+			}
+		}
+		if round > 0 && special > 0 {
+			t.Errorf("round %d: %d of %d one by one", round, special, len(limits))
+		}
+	}
+	if reasons["allowed"] < 100 || reasons["limit"] < 100 || reasons["never"] < 100 {
+		t.Errorf("too few to tell: %v", reasons)
+	}
+	const counts = `select string_agg(row(substr(key, length($1) + 1), used, previous, counted_by)::text, e'\n' order by key)
+		from pglimit.counters where key like $1 || e'\x1f%' and key not like e'%\x1fbucket\x1f%'` // those hold instants
 	var one, many string
 	for tenant, counted := range map[string]*string{"one": &one, "many": &many} {
 		if err := db.System().QueryRow(t.Context(), counts, tenant).Scan(counted); err != nil {

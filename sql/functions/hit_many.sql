@@ -2,8 +2,9 @@
 -- would.
 -- Writes: counters, durable_counters (a row for each key that is allowed anything). Of keys that
 -- are refused everything nothing, unless they lost a race.
--- The usual call has every key once, each in an open window, fixed or of the calendar. One
--- statement looks at all of it and charges what is allowed. It locks no more than those rows, in
+-- The usual call has every key once, each of them open: in a window, fixed or of the calendar, or
+-- such that _hit_sliding or _hit_bucket would go on with it. One statement looks at all of it and
+-- charges what is allowed. It locks no more than those rows, in
 -- the order of keys, and what it lost while it waited _hit_again decides, on rows locked by then.
 -- All else (a new key, a window that has ended, an override, another algorithm or mode, a key that
 -- comes twice) looks first, locks all that may be charged (see _lock_counts), and decides again:
@@ -90,7 +91,7 @@ begin
     v_looked := clock_timestamp();
     return query
     with rule as materialized (
-        select n.limit_name, l.max_hits, l.on_outage, l.limit_version, l.straight
+        select n.limit_name, l.*
         from (
             select distinct u.limit_name
             from unnest(hit_many.limit_names) u (limit_name)
@@ -101,9 +102,9 @@ begin
         ) n
         cross join lateral (
             select
-                r.max_hits, r.on_outage, r.limit_version,
-                r.plain or r.algorithm = 'calendar' and r.mode = 'enforce' and not r.durable
-                    as straight
+                r.max_hits, r.per, r.on_outage, r.limit_version,
+                nullif(r.straight_us, 0) as us, r.straight_burst as burst,
+                r.straight_fill as fill, r.plain or r.straight_us is not null as straight
             from pglimit.limits r
             where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
             order by r.tenant desc
@@ -114,18 +115,25 @@ begin
             u.place,
             u.key,
             u.cost,
-            u.max_hits,
+            coalesce(u.burst, u.max_hits) as quota,
             u.on_outage,
             u.limit_version,
             c.tid,
-            c.used,
-            c.reset_at,
+            c.xmin,
+            x.room,
+            x.wait,
+            x.used,
+            x.previous,
+            x.window_start,
+            x.reset_at,
+            case when u.us > 0 then x.reset_at end as special_reset_at,
             case
-                when (c.reset_at > v_looked and u.straight) is not true then 2
-                when u.cost > u.max_hits - c.used
+                when (c.open_until > v_looked and u.straight and (u.us is null or c.fits))
+                    is not true then 2
+                when u.cost > x.room
                 -- a refusal of a call with its own limit has to look for a mode, once there is any
                 then case when v_special and u.given then 2 else 1 end
-                when c.reset_at > v_looked + interval '1 s' then 0
+                when u.cost <= x.room and c.open_until > v_looked + interval '1 s' then 0
                 else 2
             end as state
         from (
@@ -135,8 +143,12 @@ begin
                 a.given,
                 (v_tenant || e'\x1f' || a.limit_name || e'\x1f' || a.subject) collate "C" as key,
                 coalesce(a.max_hits, l.max_hits) as max_hits,
+                l.per,
                 l.on_outage,
                 l.limit_version,
+                l.us,
+                l.burst,
+                l.fill,
                 a.cost > 0
                     and case
                         when a.given then
@@ -165,12 +177,110 @@ begin
             offset 0
         ) u
         left join lateral (
-            select n.ctid as tid, n.used, n.reset_at
+            select
+                n.ctid as tid, n.xmin, n.used, n.previous, n.window_start,
+                case when u.us > 0 then n.special_reset_at else n.reset_at end as open_until,
+                not n.overridden and n.counted_by = u.limit_version as fits
             from pglimit.counters n
             where n.key = u.key
             order by n.turn desc
             limit 1
         ) c on true
+        left join lateral (
+            -- windows
+            select
+                u.max_hits - c.used as room,
+                case when u.cost <= u.max_hits then c.open_until - v_looked end as wait,
+                case when u.cost <= u.max_hits - c.used then c.used + u.cost end as used,
+                c.previous,
+                c.window_start,
+                c.open_until as reset_at
+            where u.us is null
+            union all
+            -- as _hit_sliding
+            select
+                d.room,
+                case
+                    when u.cost <= d.room or u.cost > u.max_hits then null
+                    when u.max_hits - u.cost >= d.used then least(
+                        c.open_until - v_looked,
+                        (d.rest - (u.max_hits - u.cost - d.used) * u.us / d.previous)
+                            * interval '1 microsecond')
+                    else least(
+                        c.open_until - v_looked,
+                        (d.rest + u.us - (u.max_hits - u.cost) * u.us / d.used)
+                            * interval '1 microsecond')
+                end,
+                case when u.cost <= d.room then d.used + u.cost end,
+                d.previous,
+                d.window_start,
+                case
+                    when u.cost <= d.room then greatest(c.open_until, v_looked + u.per)
+                    else c.open_until
+                end
+            from (
+                select
+                    e.*,
+                    u.max_hits - e.used - (e.previous * e.rest + u.us - 1) / u.us as room
+                from (
+                    select
+                        case when r.rest > 0 then c.used else 0 end as used,
+                        case when r.rest > 0 then c.previous else c.used end as previous,
+                        case
+                            when r.rest > 0 then c.window_start
+                            else c.window_start + u.per
+                        end as window_start,
+                        case when r.rest > 0 then r.rest else r.rest + u.us end as rest
+                    from (
+                        select u.us - (
+                            date_part('epoch', greatest(v_looked - c.window_start, '0 s'))
+                            * 1000000)::bigint as rest
+                        where u.us > 0
+                            and u.burst is null
+                            and c.fits
+                            and c.open_until > v_looked
+                            and u.cost > 0
+                        offset 0
+                    ) r
+                    where r.rest > -u.us
+                    offset 0
+                ) e
+                offset 0
+            ) d
+            union all
+            -- as _hit_bucket
+            select
+                (u.burst * u.us - d.level + d.cost * u.us) / u.us,
+                case
+                    when u.burst * u.us < d.level and u.cost <= u.burst then
+                        (u.max_hits - 1 - (u.burst * u.us - d.level)) / u.max_hits
+                        * interval '1 microsecond'
+                end,
+                d.elapsed * u.max_hits - d.level,
+                c.previous,
+                v_looked + d.elapsed * interval '1 microsecond' - u.per,
+                case
+                    when u.burst * u.us < d.level then c.open_until
+                    else v_looked + d.elapsed * interval '1 microsecond'
+                end
+            from (
+                select e.level, e.cost, (e.level + u.max_hits - 1) / u.max_hits as elapsed
+                from (
+                    select
+                        (date_part('epoch', least(c.open_until - v_looked, u.fill))
+                            * 1000000)::bigint * u.max_hits - c.used
+                            + least(u.cost, u.burst + 1) * u.us as level,
+                        least(u.cost, u.burst + 1) as cost
+                    where u.burst > 0
+                        and u.us > 0
+                        and c.fits
+                        and c.open_until > v_looked
+                        and u.cost > 0
+                    offset 0
+                ) e
+                offset 0
+            ) d
+        ) x on true
     ), usual as materialized (
         select
             max(d.state) < 2 and count(*) = v_count and v_tenant not like e'%\x1f%' as yes,
@@ -183,22 +293,25 @@ begin
                 else greatest(c.turn + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
             end,
             changes = case when c.changes < 64 then c.changes + 1 else 0 end,
-            used = k.used + k.cost
+            used = k.used,
+            previous = k.previous,
+            window_start = k.window_start,
+            special_reset_at = k.special_reset_at
         from (
-            select l.tid, l.used, l.reset_at, l.cost, l.place
+            select
+                l.tid, l.xmin, l.used, l.previous, l.window_start, l.special_reset_at, l.place
             from looked l
             where l.state = 0 and (select u.yes from usual u)
             order by l.key
         ) k
         where c.ctid = k.tid
-            and c.used = k.used
-            and c.reset_at = k.reset_at
-            and c.reset_at > clock_timestamp()
+            and c.xmin = k.xmin
+            and (k.special_reset_at is not null or c.reset_at > clock_timestamp())
         returning k.place
     ), again as materialized (
         select pglimit._hit_again(
             hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits,
-            hit_many.pers, v_tenant, array_agg(l.place), array_agg(l.max_hits)) as answers
+            hit_many.pers, v_tenant, array_agg(l.place), array_agg(l.quota)) as answers
         from looked l
         where l.state = 0 and not l.place = any (array(select d.place from done d))
     )
@@ -208,18 +321,18 @@ begin
         case
             when f.lost then (f.answer).reason
             when f.state = 0 then 'allowed'
-            when f.cost > f.max_hits then 'never'
+            when f.cost > f.quota then 'never'
             else 'limit'
         end,
-        case when f.lost then (f.answer).quota else f.max_hits end,
+        case when f.lost then (f.answer).quota else f.quota end,
         case
             when f.lost then (f.answer).remaining
-            when f.state = 0 then f.max_hits - f.used - f.cost
-            else greatest(f.max_hits - f.used, 0)
+            when f.state = 0 then f.room - f.cost
+            else greatest(f.room, 0)
         end,
         case
             when f.lost then (f.answer).retry_after
-            when f.state = 1 and f.cost <= f.max_hits then f.reset_at - v_looked
+            when f.state = 1 then f.wait
         end,
         case when f.lost then (f.answer).reset_at else f.reset_at end,
         case when f.lost then coalesce((f.answer).on_outage, f.on_outage) else f.on_outage end,
@@ -263,10 +376,7 @@ begin
             where u.max_hits is null or u.per is null
         ) n
         cross join lateral (
-            select
-                r.max_hits, r.on_outage, r.limit_version,
-                r.plain or r.algorithm = 'calendar' and r.mode = 'enforce' and not r.durable
-                    as straight
+            select r.max_hits, r.on_outage, r.limit_version, r.plain as straight
             from pglimit.limits r
             where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
             order by r.tenant desc
