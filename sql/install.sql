@@ -30,6 +30,10 @@
 {{ template "functions/internal/count_as.sql" . }}
 {{ template "functions/internal/keep_count.sql" . }}
 {{ template "functions/internal/keep_hold.sql" . }}
+{{ template "functions/internal/address.sql" . }}
+{{ template "functions/internal/network.sql" . }}
+{{ template "functions/internal/address_spans.sql" . }}
+{{ template "functions/internal/find_block.sql" . }}
 {{ template "functions/internal/hit_special.sql" . }}
 {{ template "functions/internal/stamp_counter.sql" . }}
 {{ template "functions/internal/ready_limit.sql" . }}
@@ -40,6 +44,7 @@
 {{ template "functions/internal/lock_block.sql" . }}
 {{ template "functions/internal/apply_block.sql" . }}
 {{ template "functions/internal/lock_counts.sql" . }}
+{{ template "functions/internal/stamp_network.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
 {{ template "functions/internal/retire_lapsed.sql" . }}
@@ -101,6 +106,8 @@
 {{ template "functions/list_limit_overrides.sql" . }}
 {{ template "functions/block.sql" . }}
 {{ template "functions/unblock.sql" . }}
+{{ template "functions/block_range.sql" . }}
+{{ template "functions/unblock_range.sql" . }}
 {{ template "functions/pause.sql" . }}
 {{ template "functions/strike.sql" . }}
 {{ template "functions/list_blocks.sql" . }}
@@ -133,6 +140,7 @@
 {{ template "policies/limits.sql" . }}
 {{ template "policies/limit_overrides.sql" . }}
 {{ template "policies/blocks.sql" . }}
+{{ template "policies/block_ranges.sql" . }}
 {{ template "policies/endpoints.sql" . }}
 {{ template "policies/endpoint_overrides.sql" . }}
 {{ template "policies/changes.sql" . }}

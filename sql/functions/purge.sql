@@ -199,6 +199,14 @@ begin
         order by l.forget_at
         limit purge.batch
         for update skip locked));
+    delete from pglimit.block_ranges r
+    where r.ctid = any (array(
+        select l.ctid
+        from pglimit.block_ranges l
+        where l.blocked_until < v_cutoff
+        order by l.blocked_until
+        limit purge.batch
+        for update skip locked));
     -- pairs that are known no more
     delete from pglimit.known_sign_ins k
     where k.ctid = any (array(
