@@ -1,7 +1,8 @@
 -- The address that a subject is: of any text that PostgreSQL takes for that of one host, with or
 -- without a full mask, also where an IPv6 zone follows. IPv4 is IPv4 where it is written as IPv6
--- too (::ffff:203.0.113.7). Null for all else. Text is cast only where the cast cannot fail, so it
--- raises nothing and needs no subtransaction. Writes and locks nothing.
+-- too (::ffff:203.0.113.7). Null for all else, and for broken IPv6 that PostgreSQL takes as well
+-- (::ffff:203.0.113). Text is cast only where the cast cannot fail, so it raises nothing and needs
+-- no subtransaction. Writes and locks nothing.
 create or replace function pglimit._address(subject text)
 returns inet
 language plpgsql
