@@ -39,6 +39,13 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		"select from pglimit.hit('o', 's', 1, '1 hour')",
 		"select from pglimit.peek('o', 's', 1, '1 hour')",
 		"select from pglimit.hit('o', 's', 1, '1 hour')",
+		// a range at one limit, and at all; who is in it and who is not
+		"select from pglimit.block_range('r', '203.0.113.0/24')",
+		"select from pglimit.hit('r', '203.0.113.7', 1, '1 hour')",
+		"select from pglimit.hit('r', '198.51.100.7', 1000000, '1 hour')",
+		"select from pglimit.block_range('*', '203.0.113.0/25', '1 hour')",
+		"select from pglimit.peek('r', '203.0.113.7', 1, '1 hour')",
+		"select from pglimit.unblock_range('*', '203.0.113.0/25')",
 		// many keys: those of the straight way, new ones, those that are decided one by one
 		"select from pglimit.hit_many('{l,l,many,bucket,bill}', '{s,t,s,s,s}', null, '{1000000,1000000,1000000,null,null}', '{1 hour,1 hour,1 hour,null,null}')",
 		"select from pglimit.hit_many('{many,l}', '{s,s}', null, '{1000000,1000000}', '{1 hour,1 hour}')",
@@ -108,7 +115,16 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		}); !newest {
 			t.Errorf("%s: no claim looks for lanes above the cap from the newest row", state)
 		}
+		if nearest := slices.ContainsFunc(plans, func(plan string) bool {
+			return strings.Contains(plan, "Scan Backward using block_ranges_pkey on block_ranges") &&
+				strings.Contains(plan, "limit_name = v_name") && strings.Contains(plan, "network <= v_last")
+		}); !nearest {
+			t.Errorf("%s: no hit looks for the ranges of an address from the nearest on", state)
+		}
 		for _, plan := range plans {
+			if strings.Contains(plan, "on block_ranges") && strings.Contains(plan, "Seq Scan") {
+				t.Errorf("%s:\n%s", state, plan)
+			}
 			onState := strings.Contains(plan, "on permits") || strings.Contains(plan, "on counters") || strings.Contains(plan, "on durable_counters")
 			// hit has no limit 1: the first row must come without the others being read. Of a plan with a limit it is keys
 			// that are sorted
