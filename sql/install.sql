@@ -35,6 +35,10 @@
 {{ template "functions/internal/address_spans.sql" . }}
 {{ template "functions/internal/find_block.sql" . }}
 {{ template "functions/internal/hit_special.sql" . }}
+{{ template "functions/internal/hit_bucket.sql" . }}
+{{ template "functions/internal/hit_sliding.sql" . }}
+{{ template "functions/internal/counted_by.sql" . }}
+{{ template "functions/internal/hit_given.sql" . }}
 {{ template "functions/internal/stamp_counter.sql" . }}
 {{ template "functions/internal/ready_limit.sql" . }}
 {{ template "functions/internal/sign_in_keys.sql" . }}

@@ -216,6 +216,11 @@ begin
                 from pglimit.limits l
                 where l.tenant in (v_tenant, '') and l.limit_name = any (v_limits) and l.durable);
         elsif v_rates > 0 then
+            if v_claims <> '{}' then
+                -- before the counters: a block at every limit has this table while it waits for
+                -- them, and pools may need a lock in it
+                lock table pglimit.creation_locks in row share mode;
+            end if;
             v_tids := pglimit._lock_counts(v_keys, v_fresh, v_durable);
         end if;
 
@@ -317,9 +322,14 @@ begin
             v_rows[v_at] := v_row;
         end loop;
 
-        -- a row that is the one seen says what it said then: time only gives back
+        -- a row that is the one seen says what it said then: time only gives back. Where there was
+        -- none, nothing says whether its subject was blocked meanwhile, or has an override
         for v_at in 1..v_rates loop
-            if v_try = 1 or v_durable or v_tids[v_at] is distinct from v_seen[v_at] then
+            if v_try = 1
+                or v_durable
+                or v_seen[v_at] is null
+                or v_tids[v_at] is distinct from v_seen[v_at]
+            then
                 v_hit := pglimit._hit_special(
                     v_limits[v_at], v_subjects[v_at], v_maxima[v_at], v_pers[v_at],
                     v_costs[v_at]::bigint, v_algorithms[v_at], v_bursts[v_at], v_tenant,

@@ -125,7 +125,11 @@ begin
             end,
             v_rule.limit_version)
     end;
-    v_line.facts := case when v_rule.limit_name is not null then to_jsonb(v_rule) - 'plain' end;
+    v_line.facts := case
+        when v_rule.limit_name is not null
+            then to_jsonb(v_rule)
+                - array['plain', 'straight_us', 'straight_burst', 'straight_fill']
+    end;
     return next v_line;
 
     v_line.step := 'override';
@@ -169,7 +173,8 @@ begin
             end)
     end;
     v_line.facts := case
-        when v_row.turn is not null then to_jsonb(v_row) - 'key' - 'turn' - 'changes'
+        when v_row.turn is not null
+            then to_jsonb(v_row) - array['key', 'turn', 'changes', 'counted_by']
     end;
     return next v_line;
     if v_rule.limit_name is null then
@@ -214,6 +219,7 @@ begin
     end if;
     v_line.step := 'arithmetic';
     v_line.says := case
+        when v_answer.reason = 'blocked' then 'none: the subject is blocked, see list_blocks'
         when v_rule.mode = 'off' then 'none: mode off allows everything and counts nothing'
         else v_sum
     end;

@@ -11,6 +11,9 @@
 -- blocks, some 40,000 holds. Holds, settled or not, are removed purge_after after they lapsed.
 -- Writes also: holds, durable_holds, counters, durable_counters. Locks also, without waiting: the
 -- hold, then its counter.
+-- Blocks whose strikes have decayed, pairs that are known no more and replicas that are gone are
+-- removed too, a batch of each a call. Writes also: blocks, known_sign_ins, replicas. Locks also,
+-- without waiting: these rows.
 -- Last it counts what is live in the installation's pool, which is the room that is kept after a
 -- crash, and locks the installation's row for that, without waiting. Where it is the first to find
 -- the tables empty it begins a new epoch instead, before all else, for it waits for the locks of
@@ -58,6 +61,7 @@ declare
     v_holds bigint := 0;
     v_durable_holds bigint := 0;
     v_returned bigint := 0;
+    v_more boolean := false;
 begin
     if pg_is_in_recovery() then
         raise notice 'this is a standby: nothing to purge here';
@@ -199,6 +203,8 @@ begin
         order by l.forget_at
         limit purge.batch
         for update skip locked));
+    get diagnostics v_removed = row_count;
+    v_more := v_removed = purge.batch;
     delete from pglimit.block_ranges r
     where r.ctid = any (array(
         select l.ctid
@@ -207,6 +213,8 @@ begin
         order by l.blocked_until
         limit purge.batch
         for update skip locked));
+    get diagnostics v_removed = row_count;
+    v_more := v_more or v_removed = purge.batch;
     -- pairs that are known no more
     delete from pglimit.known_sign_ins k
     where k.ctid = any (array(
@@ -216,6 +224,8 @@ begin
         order by l.seen_at
         limit purge.batch
         for update skip locked));
+    get diagnostics v_removed = row_count;
+    v_more := v_more or v_removed = purge.batch;
     -- replicas that are gone: few, so all are looked at
     delete from pglimit.replicas r
     where r.ctid = any (array(
@@ -224,6 +234,8 @@ begin
         where l.ready_until < v_cutoff
         limit purge.batch
         for update skip locked));
+    get diagnostics v_removed = row_count;
+    v_more := v_more or v_removed = purge.batch;
 
     -- holds: those that lapsed and are to be given back, and those that are over for long. Last of
     -- the tables, for the counters that are changed stay locked to the end.
@@ -338,7 +350,7 @@ begin
     return row(
         v_permits, v_counters + v_durable,
         v_next_permits > 0 or v_next_counters > 0 or v_next_durable > 0 or v_next_holds > 0
-            or v_next_durable_holds > 0,
+            or v_next_durable_holds > 0 or v_more,
         v_holds + v_durable_holds, v_returned)::pglimit.purge_row;
 end
 $$;
@@ -346,7 +358,7 @@ $$;
 comment on function pglimit.purge(bigint) is
     'Removes idle pools, counters and holds, a bounded number a call, and gives lapsed holds back '
     'where their limit says so. One row: rows removed, and whether this pass over the tables has '
-    'more to read. '
+    'more to read or to remove. '
     'PGL01 invalid argument, PGL03 wrong transaction.';
 
 revoke all on function pglimit.purge(bigint) from public;

@@ -43,8 +43,22 @@ begin
             (format(e'%s\x1fsign_in_source\x1f%s', v_tenant, v_keys.source_key)),
             (format(e'%s\x1fsign_in_account\x1f%s', v_tenant, v_keys.account_key))
         ) as n (key)
-        where not exists (select from pglimit.counters c where c.key = n.key)
-            and not exists (select from pglimit.durable_counters c where c.key = n.key)
+        -- not by exists, which would read the dead turns before the newest
+        left join lateral (
+            select c.turn
+            from pglimit.counters c
+            where c.key = n.key
+            order by c.turn desc
+            limit 1
+        ) c on true
+        left join lateral (
+            select d.turn
+            from pglimit.durable_counters d
+            where d.key = n.key
+            order by d.turn desc
+            limit 1
+        ) d on true
+        where c.turn is null and d.turn is null
         order by hashtextextended(n.key, 0) & 16383
     loop
         perform pglimit._lock_creation(0, v_new);

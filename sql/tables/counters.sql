@@ -34,6 +34,7 @@ create unlogged table pglimit.counters (
     previous bigint,
     open_since timestamptz,
     bucket_sums bigint[],
+    counted_by bigint,
     constraint counters_pkey primary key (key, turn)
 ) with (
     fillfactor = 50,
@@ -65,5 +66,7 @@ comment on column pglimit.counters.open_since is
 comment on column pglimit.counters.bucket_sums is
     'of a token bucket, in microseconds since open_since: given back by settlements, by refunds; '
     'charged by holds that are not settled';
+comment on column pglimit.counters.counted_by is
+    'the limit_version of the row by which it counts, where a straight way may go on with it';
 comment on column pglimit.counters.shadow_refused is
     'hits of this window that were allowed in mode shadow only';

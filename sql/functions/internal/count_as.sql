@@ -45,8 +45,10 @@ begin
         when 'token_bucket' then
             used := 0;
             previous := greatest(_count_as.quota, 1);
-            reset_at := _count_as.present + make_interval(secs => (
-                ceil(v_used * v_length / previous) / 1000000)::double precision);
+            -- no later than a bucket's debt may end (see _hit_special), or no timestamp holds it
+            reset_at := _count_as.present + make_interval(secs => (least(
+                ceil(v_used * v_length / previous), 300000000000000000
+            ) / 1000000)::double precision);
             window_start := reset_at - _count_as.per;
         when 'sliding_window' then
             used := least(v_used, 9223372036854775807);

@@ -19,8 +19,9 @@
 -- key without a row, first its creation lock; for a hold, last the installation's row in a new
 -- epoch. A refusal writes and locks nothing.
 -- Safe under concurrency because it decides by a plain read and writes only to the row as it was
--- read (every change counts up changes, or the turn) and without having waited; else it decides
--- again by the row under its lock, with a fresh clock and a fresh look at the override. Who sets an
+-- read (every change counts up changes, or the turn); else it decides again by the row under its
+-- lock, with a fresh clock and a fresh look at the override. Who waited for somebody who gave up
+-- counts as of the instant before the wait: nobody changed the row since. Who sets an
 -- override stamps the row, a change as well, so a row that is unstamped then has no override that
 -- could hold, and a stamp is taken off only when none is left.
 -- Sources: sliding_window weighs the window before by how much of it is still within one length of
@@ -81,7 +82,6 @@ declare
     v_elapsed numeric;
     v_level numeric;
     v_rate bigint;
-    v_seen timestamptz;
     v_changes integer;
     v_given boolean := _hit_special.max_hits is not null and _hit_special.per is not null;
     v_on_outage text;
@@ -158,8 +158,7 @@ begin
             v_phase := 'look';
             continue;
         end if;
-        v_seen := clock_timestamp();
-        v_now := coalesce(_hit_special.at, v_seen);
+        v_now := coalesce(_hit_special.at, clock_timestamp());
         v_reset := coalesce(v_row.reset_at, v_row.special_reset_at);
 
         -- the quota, and whether the row is to be stamped for an override
@@ -396,9 +395,14 @@ begin
         if not v_open and v_algorithm in ('fixed_window', 'calendar') then
             if v_unit is not null then
                 v_row.window_start := date_trunc(v_unit, v_now, coalesce(v_rule.time_zone, 'UTC'));
-                v_reset := (
-                    v_row.window_start at time zone coalesce(v_rule.time_zone, 'UTC')
-                    + ('1 ' || v_unit)::interval) at time zone coalesce(v_rule.time_zone, 'UTC');
+                -- an hour is one by the clock in the night that has one of them twice, too
+                v_reset := case v_unit
+                    when 'hour' then v_row.window_start + interval '1 hour'
+                    else (
+                        v_row.window_start at time zone coalesce(v_rule.time_zone, 'UTC')
+                        + ('1 ' || v_unit)::interval
+                    ) at time zone coalesce(v_rule.time_zone, 'UTC')
+                end;
             else
                 v_reset := v_now + v_per;
             end if;
@@ -412,12 +416,27 @@ begin
             when not v_row.overridden and v_row.algorithm is null then v_reset
         end;
         v_row.special_reset_at := case when v_row.reset_at is null then v_reset end;
+        -- a straight way may go on with what is counted by the row alone, or the call, and no debt
+        v_row.counted_by := case
+            when v_row.overridden or v_after < 0 or v_row.previous > v_max then null
+            when v_given and v_row.algorithm is not null then
+                pglimit._counted_by(
+                    v_max,
+                    v_us::bigint,
+                    case when v_algorithm = 'token_bucket' then coalesce(v_burst, v_max) end)
+            when num_nonnulls(
+                    _hit_special.max_hits, _hit_special.per, _hit_special.algorithm,
+                    _hit_special.burst) = 0
+                and v_rule.straight_us > 0
+                then v_rule.limit_version
+        end;
         if v_phase <> 'look' then
             perform pglimit._keep_count(v_key, v_row, v_now, coalesce(v_rule.durable, false));
         else
-            -- as it was when it was read, and not after a wait; else once more, under its lock
+            -- as it was when it was read; else once more, under its lock
             if v_rule.durable then
-                perform set_config('synchronous_commit', 'on', true);
+                perform set_config('synchronous_commit', 'on', true)
+                where current_setting('synchronous_commit') <> 'remote_apply';
                 update pglimit.durable_counters c
                 set turn = case
                         when c.changes < 64 then c.turn
@@ -433,11 +452,11 @@ begin
                     algorithm = v_row.algorithm,
                     previous = v_row.previous,
                     open_since = v_row.open_since,
-                    bucket_sums = v_row.bucket_sums
+                    bucket_sums = v_row.bucket_sums,
+                    counted_by = v_row.counted_by
                 where c.key = v_key
                     and c.turn = v_row.turn
-                    and c.changes = v_changes
-                    and clock_timestamp() < v_seen + interval '100 ms';
+                    and c.changes = v_changes;
             else
                 update pglimit.counters c
                 set turn = case
@@ -454,11 +473,11 @@ begin
                     algorithm = v_row.algorithm,
                     previous = v_row.previous,
                     open_since = v_row.open_since,
-                    bucket_sums = v_row.bucket_sums
+                    bucket_sums = v_row.bucket_sums,
+                    counted_by = v_row.counted_by
                 where c.key = v_key
                     and c.turn = v_row.turn
-                    and c.changes = v_changes
-                    and clock_timestamp() < v_seen + interval '100 ms';
+                    and c.changes = v_changes;
             end if;
             if not found then
                 v_phase := 'lock';

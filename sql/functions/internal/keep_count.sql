@@ -21,7 +21,8 @@ declare
 begin
     if durable then
         -- what is answered is on disk, whatever the session says
-        perform set_config('synchronous_commit', 'on', true);
+        perform set_config('synchronous_commit', 'on', true)
+        where current_setting('synchronous_commit') <> 'remote_apply';
     end if;
     if v_turn is null then
         _keep_count.counter.key := _keep_count.key;
@@ -45,7 +46,8 @@ begin
             algorithm = _keep_count.counter.algorithm,
             previous = _keep_count.counter.previous,
             open_since = _keep_count.counter.open_since,
-            bucket_sums = _keep_count.counter.bucket_sums
+            bucket_sums = _keep_count.counter.bucket_sums,
+            counted_by = _keep_count.counter.counted_by
         where c.key = _keep_count.key and c.turn = v_turn;
     else
         update pglimit.counters c
@@ -60,7 +62,8 @@ begin
             algorithm = _keep_count.counter.algorithm,
             previous = _keep_count.counter.previous,
             open_since = _keep_count.counter.open_since,
-            bucket_sums = _keep_count.counter.bucket_sums
+            bucket_sums = _keep_count.counter.bucket_sums,
+            counted_by = _keep_count.counter.counted_by
         where c.key = _keep_count.key and c.turn = v_turn;
     end if;
 end

@@ -259,6 +259,9 @@ that were counted, subjects that are new wait.`,
 			if o.LimitName == "" || o.Subject == "" {
 				return blankName()
 			}
+			if cmd.Flags().Changed("for") && o.Duration == 0 {
+				return usageError("--for of nothing would block nobody", "without --for it is for ever; limitctl block drop lifts a block")
+			}
 			if err := o.parse(); err != nil {
 				return err
 			}
