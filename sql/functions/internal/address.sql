@@ -13,6 +13,8 @@ security invoker
 as $$
 declare
     v_text text;
+    v_groups text;
+    v_count integer;
     v_address inet;
 begin
     if subject ~ '^(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])'
@@ -21,18 +23,22 @@ begin
         return subject::inet;
     elsif subject ~ '^[0-9A-Fa-f.]*:[0-9A-Fa-f:.]+(%[^/%]+)?(/128)?$' then
         v_text := substring(subject from '^[^%/]+');
-        if v_text ~ '^([0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}$'
-            or v_text ~ '^([0-9A-Fa-f]{1,4}:){6}'
-                '(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])'
+        v_groups := v_text;
+        if position('.' in v_text) > 0 then
+            -- a tail in IPv4 stands for two groups
+            if v_text !~ ':(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])'
                 '(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}$'
-            -- with :: in it, so of seven groups at most: a tail in IPv4 stands for two
-            or v_text ~ '^(([0-9A-Fa-f]{1,4}:)*[0-9A-Fa-f]{1,4})?::'
-                '(([0-9A-Fa-f]{1,4}:)*[0-9A-Fa-f]{1,4})?$'
-                and cardinality(array_remove(string_to_array(v_text, ':'), '')) <= 7
-            or v_text ~ '^(([0-9A-Fa-f]{1,4}:)*[0-9A-Fa-f]{1,4})?::([0-9A-Fa-f]{1,4}:)*'
-                '(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])'
-                '(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}$'
-                and cardinality(array_remove(string_to_array(v_text, ':'), '')) <= 6
+            then
+                return null;
+            end if;
+            v_groups := regexp_replace(v_text, '[^:]+$', '0:0');
+        end if;
+        if v_groups ~ '\.|[0-9A-Fa-f]{5}|:::|::.*::|^:[^:]|[^:]:$' then
+            return null;
+        end if;
+        v_count := cardinality(array_remove(string_to_array(v_groups, ':'), ''));
+        if v_count = 8 and position('::' in v_groups) = 0
+            or v_count <= 7 and position('::' in v_groups) > 0
         then
             v_address := v_text::inet;
             if v_address << '::ffff:0:0/96' then

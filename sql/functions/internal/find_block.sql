@@ -21,8 +21,7 @@ as $$
 declare
     v_address inet := pglimit._address(_find_block.subject);
     v_name text;
-    v_last inet;
-    v_row pglimit.block_ranges;
+    v_network cidr;
     v_found pglimit.block_row;
 begin
     select
@@ -39,34 +38,49 @@ begin
     if v_address is null then
         return v_found;
     end if;
-    foreach v_name in array array[_find_block.limit_name, '*'] loop
-        v_last := v_address;
-        for v_step in 0..128 loop
-            exit when v_found.tenant is not null and v_found.blocked_until is null;
-            select r.*
-            into v_row
+    with recursive walk as (
+        select n.limit_name collate "C" as limit_name, v_address as last, null::cidr as network,
+            null::timestamptz as blocked_until
+        from unnest(array[_find_block.limit_name, '*']) n (limit_name)
+        union all
+        select
+            w.limit_name,
+            case
+                when family(f.network) <> family(v_address) or masklen(f.network) = 0 then null
+                when f.network >>= v_address
+                    then set_masklen(f.network, masklen(f.network) - 1)::inet
+                else inet_merge(f.network, v_address)::inet
+            end,
+            f.network,
+            f.blocked_until
+        from walk w
+        cross join lateral (
+            select r.network, r.blocked_until
             from pglimit.block_ranges r
             where r.tenant = _find_block.tenant
-                and r.limit_name = v_name
-                and r.network <= v_last
+                and r.limit_name = w.limit_name
+                and r.network <= w.last
             order by r.network desc
-            limit 1;
-            exit when not found or family(v_row.network) <> family(v_address);
-            if v_row.network >>= v_address then
-                if coalesce(v_row.blocked_until > _find_block.at, true)
-                    and coalesce(v_row.blocked_until > v_found.blocked_until, true)
-                then
-                    v_found := row(
-                        v_row.tenant, v_row.limit_name, null, v_row.network, v_row.blocked_until,
-                        'blocked', 0, v_row.why, v_row.updated_at, v_row.updated_by, null);
-                end if;
-                exit when masklen(v_row.network) = 0;
-                v_last := set_masklen(v_row.network, masklen(v_row.network) - 1);
-            else
-                v_last := inet_merge(v_row.network, v_address);
-            end if;
-        end loop;
-    end loop;
+            limit 1
+        ) f
+    )
+    select w.limit_name, w.network
+    into v_name, v_network
+    from walk w
+    where w.network >>= v_address
+        and coalesce(w.blocked_until > _find_block.at, true)
+        and (v_found.tenant is null or coalesce(w.blocked_until > v_found.blocked_until,
+            v_found.blocked_until is not null))
+    order by w.blocked_until desc nulls first
+    limit 1;
+    if found then
+        select
+            r.tenant, r.limit_name, null::text, r.network, r.blocked_until, 'blocked', 0, r.why,
+            r.updated_at, r.updated_by, null::text
+        into v_found
+        from pglimit.block_ranges r
+        where r.tenant = _find_block.tenant and r.limit_name = v_name and r.network = v_network;
+    end if;
     return v_found;
 end
 $$;

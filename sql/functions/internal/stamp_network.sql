@@ -41,8 +41,12 @@ begin
         select array_agg(distinct c.key order by c.key)
         into v_keys
         from unnest(v_firsts, v_ends) s (first, before)
-        join pglimit.counters c
-            on c.key >= v_prefix || s.first and c.key < v_prefix || s.before
+        cross join lateral (
+            select n.key
+            from pglimit.counters n
+            where n.key >= v_prefix || s.first and n.key < v_prefix || s.before
+            offset 0 -- or all keys could be read once, instead of the spans
+        ) c
         where pglimit._address(substr(c.key, length(v_prefix) + 1)) <<= _stamp_network.network;
         v_tids := pglimit._lock_counts(v_keys, null, false);
         -- a statement of its own: to see rows that changed while their locks were waited for
