@@ -326,6 +326,16 @@ func TestCalendarWindows(t *testing.T) {
 		{"1 month", "", "2028-02-29T12:00:00Z", "2028-03-01T00:00:00Z"},
 		{"1 year", "Asia/Kathmandu", "2026-12-31T18:14:59Z", "2026-12-31T18:15:00Z"},
 		{"1 hour", "Asia/Kathmandu", "2026-12-31T18:14:59Z", "2026-12-31T18:15:00Z"},
+		// an hour that comes twice is two hours, of which each is one
+		{"1 hour", "Europe/Berlin", "2026-10-25T02:30:00+02:00", "2026-10-25T03:00:00+02:00"},
+		{"1 hour", "Europe/Berlin", "2026-10-25T02:30:00+01:00", "2026-10-25T03:00:00+01:00"},
+		{"1 hour", "Europe/Berlin", "2026-03-29T01:59:59+01:00", "2026-03-29T03:00:00+02:00"},
+		// a window that had ended before it began let everything by
+		{"1 hour", "Australia/Lord_Howe", "2026-10-04T02:40:00+11:00", "2026-10-04T03:00:00+11:00"},
+		// midnight comes twice: the first hour of it is of the day before
+		{"1 day", "America/Havana", "2026-11-01T00:30:00-04:00", "2026-11-01T00:00:00-05:00"},
+		{"1 day", "America/Havana", "2026-11-01T00:30:00-05:00", "2026-11-02T00:00:00-05:00"},
+		{"1 month", "America/Havana", "2026-11-01T00:30:00-04:00", "2026-11-01T00:00:00-05:00"},
 		{"1 hour", "Europe/Berlin", "2026-10-25T02:10:00+02:00", "2026-10-25T02:00:00+01:00"}, // that hour comes twice
 		{"1 hour", "Europe/Berlin", "2026-10-25T02:10:00+01:00", "2026-10-25T03:00:00+01:00"},
 		{"1 hour", "Europe/Berlin", "2026-03-29T01:30:00+01:00", "2026-03-29T03:00:00+02:00"},

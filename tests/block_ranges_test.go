@@ -476,6 +476,12 @@ func TestBlockRangeEverywhere(t *testing.T) {
 					t.Errorf(call+": %[3]s", limit, subject, got)
 				}
 			}
+			for part, want := range map[string]string{"block": "%as all of 2001:db8::/64", "answer": "%blocked%"} {
+				says := mustScan[string](t, operator, fmt.Sprintf("select says from pglimit.explain_limit('%s', '%s') where step = '%s'", limit, subject, part))
+				if !mustScan[bool](t, operator, "select '"+strings.ReplaceAll(says, "'", "''")+"' like '"+want+"'") {
+					t.Errorf("explained by %s: %s", part, says)
+				}
+			}
 			if limit == "l" && subject == "2001:db8:0:0::2" {
 				wantStamped(t, db, 1+1, 1) // of both spellings that were counted: the second by charge
 			}
@@ -662,13 +668,13 @@ func TestBlockRangeSteps(t *testing.T) {
 				wantStamped(t, db, 0, 0)
 				wantBlocked(t, app, call)
 			},
-			// decided by a look before the range was there: counted, and stamped for the next
+			// what has to fit with others looks again once it has the lock
 			"RangeBeforeAdmit": func(t *testing.T, db *dbtest.DB, app, operator *pgx.Conn) {
 				mustExec(t, operator, "begin; "+block)
 				if err := behind(t, operator, app, "commit", `select pglimit.admit('[{"limit": "l", "subject": "10.0.0.1", "max_hits": 3, "per": "1 hour"}]')`); err != nil {
 					t.Error(err)
 				}
-				wantStamped(t, db, 1, 0)
+				wantStamped(t, db, 0, 0)
 				wantBlocked(t, app, call)
 			},
 			// a hit of a row holds it: the range waits, and stamps it

@@ -3,6 +3,8 @@
 -- all calls: rates before permits; of rates creation locks by number, then rows by key (see
 -- _lock_counts); of permits pools holder, endpoint, installation, and of each kind by the number of
 -- their creation locks, then by name; a pool's lanes as in claim_permit, without waiting for them.
+-- Before all, where there are rates and permits, the table of creation locks, as any of its rows
+-- would: a block of every limit keeps it from others while it stamps counters.
 -- Who wants the same key or pool twice, wants the sum.
 -- A look comes first: where anything is refused, nothing is locked or written, and all that is
 -- refused is told. What fits is then locked, but not yet written; where that takes longer than
@@ -215,6 +217,10 @@ begin
                 select
                 from pglimit.limits l
                 where l.tenant in (v_tenant, '') and l.limit_name = any (v_limits) and l.durable);
+            if v_durable then
+                -- that a key has a counter does not say that it has a logged one
+                v_fresh := v_keys;
+            end if;
         elsif v_rates > 0 then
             if v_claims <> '{}' then
                 -- before the counters: a block at every limit has this table while it waits for

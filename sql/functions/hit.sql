@@ -269,23 +269,25 @@ begin
             exit when found;
             if v_checked is null then
                 v_checked := true;
+                -- a mode, or a table of its own: before the lock, so that a refusal draws nothing
+                if v_plain is null
+                    and pg_sequence_last_value('pglimit.special_limits') is not null
+                then
+                    select not l.plain
+                    into v_special
+                    from pglimit.limits l
+                    where l.tenant in (split_part(v_key, e'\x1f', 1), '')
+                        and l.limit_name = hit.limit_name
+                    order by l.tenant desc
+                    limit 1;
+                    exit when v_special;
+                end if;
                 if hit.cost <= hit.max_hits then
                     -- two creators would both succeed, with different turns: one at a time, then
                     -- look again
                     perform pglimit._lock_creation(0, v_key);
                     continue;
                 end if;
-            end if;
-            -- a mode, or a table of its own
-            if v_plain is null and pg_sequence_last_value('pglimit.special_limits') is not null then
-                select not l.plain
-                into v_special
-                from pglimit.limits l
-                where l.tenant in (split_part(v_key, e'\x1f', 1), '')
-                    and l.limit_name = hit.limit_name
-                order by l.tenant desc
-                limit 1;
-                exit when v_special;
             end if;
             if hit.cost > hit.max_hits then
                 return row(
@@ -307,7 +309,8 @@ begin
             v_used := 0;
             v_reset := null;
         end if;
-        if hit.cost > hit.max_hits - v_used then
+        if v_reset is null or hit.cost > hit.max_hits - v_used then
+            -- also where a window begins: the limit may be counted elsewhere by now
             if v_plain is null and pg_sequence_last_value('pglimit.special_limits') is not null then
                 select not l.plain
                 into v_special
@@ -318,6 +321,8 @@ begin
                 limit 1;
                 exit when v_special;
             end if;
+        end if;
+        if hit.cost > hit.max_hits - v_used then
             return row(
                 false,
                 case when hit.cost > hit.max_hits then 'never' else 'limit' end,
