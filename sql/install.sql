@@ -49,6 +49,7 @@
 {{ template "functions/internal/apply_block.sql" . }}
 {{ template "functions/internal/lock_counts.sql" . }}
 {{ template "functions/internal/stamp_network.sql" . }}
+{{ template "functions/internal/hit_again.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
 {{ template "functions/internal/retire_lapsed.sql" . }}

@@ -136,9 +136,22 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		}
 		if nearest := slices.ContainsFunc(plans, func(plan string) bool {
 			return strings.Contains(plan, "Scan Backward using block_ranges_pkey on block_ranges") &&
-				strings.Contains(plan, "limit_name = w_1.limit_name") && strings.Contains(plan, "<= w_1.last")
+				strings.Contains(plan, ".limit_name) AND") && strings.Contains(plan, ".last)")
 		}); !nearest {
 			t.Errorf("%s: no hit looks for the ranges of an address from the nearest on", state)
+		}
+		charges := 0
+		for _, plan := range plans {
+			// hit_many: rows are locked in the order of keys, answers are in the order of places
+			if strings.Contains(plan, "CTE looked") {
+				charges++
+				if !strings.Contains(plan, "Tid Scan on counters c") || !strings.Contains(plan, ".key COLLATE") || strings.Contains(plan, "Right Join") || strings.Contains(plan, "Merge") {
+					t.Errorf("%s:\n%s", state, plan)
+				}
+			}
+		}
+		if charges < 2 {
+			t.Errorf("%s: %d plans of hit_many", state, charges)
 		}
 		for _, plan := range plans {
 			// the keys that addresses of a range can have, and not all
