@@ -9,6 +9,7 @@
 {{ template "tables/limits.sql" . }}
 {{ template "tables/limit_overrides.sql" . }}
 {{ template "tables/blocks.sql" . }}
+{{ template "tables/block_ranges.sql" . }}
 {{ template "tables/known_sign_ins.sql" . }}
 {{ template "tables/endpoints.sql" . }}
 {{ template "tables/endpoint_overrides.sql" . }}

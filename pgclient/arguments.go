@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/netip"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -100,6 +101,14 @@ func (a *arguments) optionalTime(name string, t *time.Time) {
 		a.fail(invalidArgument(fmt.Sprintf("%s in the year %d", name, y), "it must be in the years 1 to 9999; leave it nil for no bound"))
 	}
 	a.add(t.UTC().Format(time.RFC3339Nano))
+}
+
+// network sends a network as text: without knowing the parameter's type some exec modes could not.
+func (a *arguments) network(name string, p netip.Prefix) {
+	if !p.IsValid() {
+		a.fail(invalidArgument(name+" is no network", `netip.ParsePrefix("203.0.113.0/24") makes one`))
+	}
+	a.add(p.String())
 }
 
 func (a *arguments) optionalNumber(n *int64) {

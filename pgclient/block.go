@@ -2,6 +2,7 @@ package pgclient
 
 import (
 	"context"
+	"net/netip"
 	"time"
 )
 
@@ -12,9 +13,13 @@ const (
 	blockSQL = `select pglimit.block(limit_name => $1::text, subject => $2::text, duration => $3::interval, why => $4::text,
     tenant => $5::text)`
 
-	listBlocksSQL = `select tenant, limit_name, subject, blocked_until, state, strikes, why, updated_at, updated_by, cursor
+	blockRangeSQL = `select pglimit.block_range(limit_name => $1::text, network => $2::text::inet, duration => $3::interval,
+    why => $4::text, tenant => $5::text)`
+
+	listBlocksSQL = `select tenant, limit_name, coalesce(subject, '') as subject, network, blocked_until, state, strikes, why,
+    updated_at, updated_by, cursor
 from pglimit.list_blocks(limit_filter => $1::text, subject_filter => $2::text, after => $3::text, max_rows => $4::int,
-    tenant_filter => $5::text)`
+    tenant_filter => $5::text, network_filter => $6::text::inet)`
 
 	pauseSQL = `select pglimit.pause(limit_name => $1::text, subject => $2::text, until => $3::timestamptz, duration => $4::interval,
     why => $5::text, tenant => $6::text)`
@@ -24,6 +29,8 @@ from pglimit.strike(limit_name => $1::text, subject => $2::text, base => $3::int
     decay => $6::interval, why => $7::text, tenant => $8::text)`
 
 	unblockSQL = `select pglimit.unblock(limit_name => $1::text, subject => $2::text, tenant => $3::text)`
+
+	unblockRangeSQL = `select pglimit.unblock_range(limit_name => $1::text, network => $2::text::inet, tenant => $3::text)`
 )
 
 // BlockParams are the arguments of [Client.Block].
@@ -42,7 +49,25 @@ type BlockParams struct {
 	Why string
 }
 
-// BlockRow is one block.
+// BlockRangeParams are the arguments of [Client.BlockRange].
+type BlockRangeParams struct {
+	// Duration is for how long. Nil is for ever.
+	Duration *time.Duration
+
+	// Limit is where they are refused, as that of [BlockParams]. Required.
+	Limit string
+
+	// Network is whose addresses are refused; bits behind its mask count nothing. Required.
+	Network netip.Prefix
+
+	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant.
+	Tenant string
+
+	// Why is for the history. Optional.
+	Why string
+}
+
+// BlockRow is one block, of a subject or of a network.
 type BlockRow struct {
 	// BlockedUntil is when it ends. Nil is never.
 	BlockedUntil *time.Time `db:"blocked_until"`
@@ -52,13 +77,18 @@ type BlockRow struct {
 
 	Limit string `db:"limit_name"`
 
+	// Network is what [Client.BlockRange] blocked. The zero Prefix, which is not valid, for a block of a subject.
+	Network netip.Prefix `db:"network"`
+
 	// State is "blocked", or "over".
 	State string `db:"state"`
 
 	// Strikes in a row led to the block. Zero for those of [Client.Block] and [Client.Pause].
 	Strikes int64 `db:"strikes"`
 
-	Subject   string    `db:"subject"`
+	// Subject is empty for a block of a network.
+	Subject string `db:"subject"`
+
 	Tenant    string    `db:"tenant"`
 	UpdatedAt time.Time `db:"updated_at"`
 	UpdatedBy string    `db:"updated_by"`
@@ -70,7 +100,12 @@ type ListBlocksParams struct {
 	// After is the Cursor of the last row seen. Defaults to the beginning.
 	After string
 
+	// Limit shows the blocks at this limit, and Subject those that refuse this subject: its own, and those of networks
+	// it is an address in.
 	Limit, Subject string
+
+	// Network shows the blocks of this very network.
+	Network netip.Prefix
 
 	// MaxRows is the size of the page. Defaults to 100.
 	MaxRows int
@@ -137,6 +172,16 @@ type UnblockParams struct {
 	Tenant string
 }
 
+// UnblockRangeParams are the arguments of [Client.UnblockRange].
+type UnblockRangeParams struct {
+	// Limit and Network are those of the block. Both are required.
+	Limit   string
+	Network netip.Prefix
+
+	// Tenant defaults to the answer of [WithTenantFunc], or else to the server's setting pglimit.tenant.
+	Tenant string
+}
+
 // Block refuses a subject at one limit or at all, with [ReasonBlocked], from the next hit on, whatever it has left. It
 // replaces a block that was there. It returns until when the subject is blocked; nil is for ever.
 func (c *Client) Block(ctx context.Context, p BlockParams) (*time.Time, error) {
@@ -156,7 +201,26 @@ func (c *Client) Block(ctx context.Context, p BlockParams) (*time.Time, error) {
 	})
 }
 
-// ListBlocks returns a page of blocks, also of those that are over and not yet purged.
+// BlockRange refuses all subjects that are addresses in a network, however they are written, as [Client.Block] does one.
+// It replaces a block of that very network. It returns until when they are blocked; nil is for ever.
+func (c *Client) BlockRange(ctx context.Context, p BlockRangeParams) (*time.Time, error) {
+	var args arguments
+	args.text("limit_name", p.Limit)
+	args.network("network", p.Network)
+	args.optionalDuration("duration", p.Duration)
+	args.optionalText("why", p.Why)
+	c.tenant(ctx, &args, p.Tenant)
+	return run(ctx, c, statement[*time.Time]{
+		args:    args,
+		begin:   beginWrite,
+		collect: scalar[*time.Time],
+		name:    p.Limit,
+		sql:     blockRangeSQL,
+		verb:    "block_range",
+	})
+}
+
+// ListBlocks returns a page of blocks, of each limit those of subjects first and then those of networks, also of those that are over and not yet purged.
 func (c *Client) ListBlocks(ctx context.Context, p ListBlocksParams) ([]BlockRow, error) {
 	var args arguments
 	args.optionalText("limit_filter", p.Limit)
@@ -164,6 +228,11 @@ func (c *Client) ListBlocks(ctx context.Context, p ListBlocksParams) ([]BlockRow
 	args.optionalText("after", p.After)
 	args.rows(p.MaxRows)
 	c.tenantFilter(ctx, &args, p.Tenant)
+	if p.Network.IsValid() {
+		args.network("network_filter", p.Network)
+	} else {
+		args.add(nil)
+	}
 	return run(ctx, c, statement[[]BlockRow]{
 		args:    args,
 		begin:   beginRead,
@@ -245,5 +314,21 @@ func (c *Client) Unblock(ctx context.Context, p UnblockParams) (bool, error) {
 		name:    p.Limit,
 		sql:     unblockSQL,
 		verb:    "unblock",
+	})
+}
+
+// UnblockRange lifts the block of a network; those of wider and of narrower ones stay. It reports whether it was blocked.
+func (c *Client) UnblockRange(ctx context.Context, p UnblockRangeParams) (bool, error) {
+	var args arguments
+	args.text("limit_name", p.Limit)
+	args.network("network", p.Network)
+	c.tenant(ctx, &args, p.Tenant)
+	return run(ctx, c, statement[bool]{
+		args:    args,
+		begin:   beginWrite,
+		collect: scalar[bool],
+		name:    p.Limit,
+		sql:     unblockRangeSQL,
+		verb:    "unblock_range",
 	})
 }

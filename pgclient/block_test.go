@@ -3,6 +3,7 @@ package pgclient_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -70,13 +71,50 @@ func TestBlocks(t *testing.T) {
 				want(t, "again", must(operator.Unblock(ctx, p))(t), false)
 			}
 			want(t, "after", must(app.Hit(ctx, hit))(t).Allowed, true)
+
+			hit.Subject = "2001:DB8::7"
+			want(t, "before", must(app.Hit(ctx, hit))(t).Allowed, true)
+			network := netip.MustParsePrefix("2001:db8::7/32")
+			if at := must(operator.BlockRange(ctx, pgclient.BlockRangeParams{Limit: limit, Network: network, Duration: pgclient.D(time.Hour), Why: "a botnet", Tenant: hit.Tenant}))(t); at == nil {
+				t.Error("blocked for ever")
+			}
+			blocked("in a range", false)
+			if at := must(operator.BlockRange(ctx, pgclient.BlockRangeParams{Limit: pgclient.AllLimits, Network: netip.MustParsePrefix("::ffff:10.0.0.0/104"), Tenant: hit.Tenant}))(t); at != nil {
+				t.Errorf("blocked until %v", at)
+			}
+			for _, p := range []pgclient.ListBlocksParams{{Limit: limit, Subject: hit.Subject}, {Network: network}} {
+				p.Tenant = &hit.Tenant
+				page = must(operator.ListBlocks(ctx, p))(t)
+				want(t, "rows", len(page), 1)
+				if row := page[0]; row.Network != network.Masked() || row.Subject != "" || row.BlockedUntil == nil || *row.Why != "a botnet" || row.Strikes != 0 {
+					t.Errorf("%+v", row)
+				}
+			}
+			page = must(operator.ListBlocks(ctx, pgclient.ListBlocksParams{Limit: limit, Tenant: &hit.Tenant}))(t)
+			if row := page[0]; row.Network.IsValid() || row.Subject != "u2" || len(page) != 2 {
+				t.Errorf("%+v", page)
+			}
+			page = must(operator.ListBlocks(ctx, pgclient.ListBlocksParams{After: page[1].Cursor, Tenant: &hit.Tenant}))(t)
+			want(t, "rows behind the last", len(page), 0)
+			page = must(operator.ListBlocks(ctx, pgclient.ListBlocksParams{Limit: pgclient.AllLimits, Tenant: &hit.Tenant}))(t)
+			want(t, "network", page[0].Network.String(), "10.0.0.0/8")
+			range6 := pgclient.UnblockRangeParams{Limit: limit, Network: network, Tenant: hit.Tenant}
+			want(t, "unblocked", must(operator.UnblockRange(ctx, range6))(t), true)
+			want(t, "again", must(operator.UnblockRange(ctx, range6))(t), false)
+			want(t, "after", must(app.Hit(ctx, hit))(t).Allowed, true)
+			_, err := operator.UnblockRange(ctx, pgclient.UnblockRangeParams{Limit: limit})
+			if !errors.Is(err, pgclient.ErrInvalidArgument) {
+				t.Error(err)
+			}
+			hit.Subject = "u1"
+
 			for range 2 {
 				r := must(app.Strike(ctx, pgclient.StrikeParams{Limit: limit, Subject: "u3", Tenant: hit.Tenant}))(t)
 				if r.Strikes != 1 || r.RetryAfter > time.Minute || r.RetryAfter < 30*time.Second || r.BlockedUntil == nil {
 					t.Errorf("%+v", r)
 				}
 			}
-			_, err := app.Pause(ctx, pgclient.PauseParams{Limit: limit, Subject: "u1"})
+			_, err = app.Pause(ctx, pgclient.PauseParams{Limit: limit, Subject: "u1"})
 			if !errors.Is(err, pgclient.ErrInvalidArgument) {
 				t.Error(err)
 			}

@@ -30,6 +30,10 @@
 {{ template "functions/internal/count_as.sql" . }}
 {{ template "functions/internal/keep_count.sql" . }}
 {{ template "functions/internal/keep_hold.sql" . }}
+{{ template "functions/internal/address.sql" . }}
+{{ template "functions/internal/network.sql" . }}
+{{ template "functions/internal/address_spans.sql" . }}
+{{ template "functions/internal/find_block.sql" . }}
 {{ template "functions/internal/hit_special.sql" . }}
 {{ template "functions/internal/hit_bucket.sql" . }}
 {{ template "functions/internal/hit_sliding.sql" . }}
@@ -44,6 +48,7 @@
 {{ template "functions/internal/lock_block.sql" . }}
 {{ template "functions/internal/apply_block.sql" . }}
 {{ template "functions/internal/lock_counts.sql" . }}
+{{ template "functions/internal/stamp_network.sql" . }}
 {{ template "functions/internal/hit_again.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
@@ -106,6 +111,8 @@
 {{ template "functions/list_limit_overrides.sql" . }}
 {{ template "functions/block.sql" . }}
 {{ template "functions/unblock.sql" . }}
+{{ template "functions/block_range.sql" . }}
+{{ template "functions/unblock_range.sql" . }}
 {{ template "functions/pause.sql" . }}
 {{ template "functions/strike.sql" . }}
 {{ template "functions/list_blocks.sql" . }}
@@ -139,6 +146,7 @@
 {{ template "policies/limits.sql" . }}
 {{ template "policies/limit_overrides.sql" . }}
 {{ template "policies/blocks.sql" . }}
+{{ template "policies/block_ranges.sql" . }}
 {{ template "policies/endpoints.sql" . }}
 {{ template "policies/endpoint_overrides.sql" . }}
 {{ template "policies/changes.sql" . }}

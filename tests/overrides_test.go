@@ -305,7 +305,7 @@ func TestStampedRows(t *testing.T) {
 	wantStamped(t, db, 1, 0)
 }
 
-// behind runs sql while conn is in a transaction that is in its way, and ends that after a moment.
+// behind runs sql while conn is in a transaction that is in its way, and ends that once it waits.
 func behind(t *testing.T, conn, blocked *pgx.Conn, end, sql string) (err error) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -313,12 +313,15 @@ func behind(t *testing.T, conn, blocked *pgx.Conn, end, sql string) (err error) 
 		_, err := blocked.Exec(context.WithoutCancel(t.Context()), sql)
 		done <- err
 	}()
-	select {
-	case err := <-done:
-		t.Errorf("%s did not wait", sql)
-		mustExec(t, conn, end)
-		return err
-	case <-time.After(30 * time.Millisecond):
+	waits := fmt.Sprintf("select cardinality(pg_blocking_pids(%d)) > 0 from pg_sleep(0.001)", blocked.PgConn().PID())
+	for !mustScan[bool](t, conn, waits) {
+		select {
+		case err := <-done:
+			t.Errorf("%s did not wait", sql)
+			mustExec(t, conn, end)
+			return err
+		default:
+		}
 	}
 	mustExec(t, conn, end)
 	return <-done

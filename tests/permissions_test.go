@@ -46,9 +46,11 @@ var mayCall = map[string]string{
 	"check_sign_in":           "a",
 	"strike":                  "a",
 	"unblock":                 "o",
+	"unblock_range":           "o",
 	"pause":                   "ao",
 	"list_blocks":             "om",
 	"block":                   "o",
+	"block_range":             "o",
 	"admit":                   "a",
 	"charge":                  "a",
 	"claim_permit":            "a",
@@ -147,7 +149,8 @@ func TestTablePermissions(t *testing.T) {
 		select pglimit.set_endpoint('export', 2, time_bound => '1 minute');
 		select pglimit.set_endpoint_override('export', 'b', 3);
 		select pglimit.set_limit_override('login', 'vip', 30);
-		select pglimit.block('login', 'bad')`)
+		select pglimit.block('login', 'bad');
+		select pglimit.block_range('login', '203.0.113.0/24')`)
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('login', 'a')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hit('bill', 'a')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.sign_in_succeeded('ann', '203.0.113.7')")

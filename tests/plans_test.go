@@ -45,6 +45,13 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		"select from pglimit.hit('o', 's', 1, '1 hour')",
 		"select from pglimit.peek('o', 's', 1, '1 hour')",
 		"select from pglimit.hit('o', 's', 1, '1 hour')",
+		// a range at one limit, and at all; who is in it and who is not
+		"select from pglimit.block_range('r', '203.0.113.0/24')",
+		"select from pglimit.hit('r', '203.0.113.7', 1, '1 hour')",
+		"select from pglimit.hit('r', '198.51.100.7', 1000000, '1 hour')",
+		"select from pglimit.block_range('*', '203.0.113.0/25', '1 hour')",
+		"select from pglimit.peek('r', '203.0.113.7', 1, '1 hour')",
+		"select from pglimit.unblock_range('*', '203.0.113.0/25')",
 		// many keys: those of the straight way, new ones, those that are decided one by one
 		"select from pglimit.hit_many('{l,l,many,bucket,bill}', '{s,t,s,s,s}', null, '{1000000,1000000,1000000,null,null}', '{1 hour,1 hour,1 hour,null,null}')",
 		"select from pglimit.hit_many('{many,l}', '{s,s}', null, '{1000000,1000000}', '{1 hour,1 hour}')",
@@ -127,6 +134,12 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		}); !newest {
 			t.Errorf("%s: no claim looks for lanes above the cap from the newest row", state)
 		}
+		if nearest := slices.ContainsFunc(plans, func(plan string) bool {
+			return strings.Contains(plan, "Scan Backward using block_ranges_pkey on block_ranges") &&
+				strings.Contains(plan, ".limit_name) AND") && strings.Contains(plan, ".last)")
+		}); !nearest {
+			t.Errorf("%s: no hit looks for the ranges of an address from the nearest on", state)
+		}
 		charges := 0
 		for _, plan := range plans {
 			// hit_many: rows are locked in the order of keys, answers are in the order of places
@@ -141,11 +154,18 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 			t.Errorf("%s: %d plans of hit_many", state, charges)
 		}
 		for _, plan := range plans {
+			// the keys that addresses of a range can have, and not all
+			if strings.Contains(plan, "_address(") && (!strings.Contains(plan, "Index Cond: ((key >= (") || strings.Contains(plan, "Gather")) {
+				t.Errorf("%s:\n%s", state, plan)
+			}
+			if strings.Contains(plan, "on block_ranges") && strings.Contains(plan, "Seq Scan") {
+				t.Errorf("%s:\n%s", state, plan)
+			}
 			onHolds := strings.Contains(plan, "on holds") || strings.Contains(plan, "on durable_holds")
 			onState := onHolds || strings.Contains(plan, "on permits") || strings.Contains(plan, "on counters") || strings.Contains(plan, "on durable_counters")
 			// hit has no limit 1: the first row must come without the others being read. Of a plan with a limit it is keys
 			// that are sorted
-			sorts := strings.Contains(plan, "on counters") && strings.Contains(plan, "Sort  (") && !strings.Contains(plan, "Limit  (") ||
+			sorts := strings.Contains(plan, "on counters") && strings.Contains(plan, "Sort  (") && !strings.Contains(plan, "Limit  (") && !strings.Contains(plan, "_address(") ||
 				onHolds && strings.Contains(plan, "Sort  (")
 			if onState && (sorts || strings.Contains(plan, "Bitmap") || strings.Contains(plan, "Seq Scan")) {
 				t.Errorf("%s:\n%s", state, plan)

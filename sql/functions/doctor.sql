@@ -121,10 +121,11 @@ begin
                 list_endpoints, list_holds, list_limit_overrides, list_limits, list_permits,
                 show_installation}'),
             ('{pglimit_operator}',
-                '{block, drop_endpoint, drop_endpoint_override, drop_limit, drop_limit_override,
-                force_release, install_ready, purge, raise_epoch, release_holder, set_endpoint,
-                set_endpoint_override, set_installation_cap, set_limit, set_limit_override,
-                set_grace, set_purge_after, simulate, unblock}')
+                '{block, block_range, drop_endpoint, drop_endpoint_override, drop_limit,
+                drop_limit_override, force_release, install_ready, purge, raise_epoch,
+                release_holder, set_endpoint, set_endpoint_override, set_grace,
+                set_installation_cap, set_limit, set_limit_override, set_purge_after, simulate,
+                unblock, unblock_range}')
         ) as l (roles, names)
     ), needed as (
         select distinct unnest(l.roles) as name from listed l

@@ -99,11 +99,19 @@ begin
         from (
             select
                 b.limit_name, b.subject, b.blocked_until, b.forget_at, b.strikes, b.why,
-                b.updated_at, b.updated_by
+                b.updated_at, b.updated_by, null::cidr as network
             from pglimit.blocks b
             where b.tenant = v_tenant
                 and b.limit_name in (explain_limit.limit_name, '*')
                 and b.subject = explain_limit.subject
+            union all
+            -- a range that ends later than any of these
+            select
+                f.limit_name, explain_limit.subject, f.blocked_until, f.blocked_until, f.strikes,
+                f.why, f.updated_at, f.updated_by, f.network
+            from pglimit._find_block(
+                v_tenant, explain_limit.limit_name, explain_limit.subject, v_now) f
+            where f.network is not null
         ) s
         where coalesce(s.blocked_until > v_now, true) or s.forget_at > v_now
         order by s.blocked_until desc nulls first
@@ -274,9 +282,12 @@ begin
                 when v_block.strikes = 1 then ', after 1 strike'
                 when v_block.strikes > 1 then format(', after %s strikes', v_block.strikes)
             end,
-            coalesce(': ' || v_block.why, ''))
+            coalesce(', as all of ' || v_block.network, '') || coalesce(': ' || v_block.why, ''))
     end;
-    v_line.facts := case when v_block.subject is not null then to_jsonb(v_block) end;
+    v_line.facts := case
+        when v_block.network is not null then to_jsonb(v_block)
+        when v_block.subject is not null then to_jsonb(v_block) - 'network'
+    end;
     return next v_line;
 
     v_line.step := 'counter';

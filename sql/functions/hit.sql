@@ -265,7 +265,7 @@ begin
             from pglimit.blocks b
             where b.tenant = split_part(v_key, e'\x1f', 1)
                 and b.limit_name in (hit.limit_name, '*')
-                and b.subject = hit.subject;
+                and b.subject in (hit.subject, ''); -- '' where networks are blocked
             exit when found;
             if v_checked is null then
                 v_checked := true;

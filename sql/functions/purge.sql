@@ -205,6 +205,16 @@ begin
         for update skip locked));
     get diagnostics v_removed = row_count;
     v_more := v_removed = purge.batch;
+    delete from pglimit.block_ranges r
+    where r.ctid = any (array(
+        select l.ctid
+        from pglimit.block_ranges l
+        where l.blocked_until < v_cutoff
+        order by l.blocked_until
+        limit purge.batch
+        for update skip locked));
+    get diagnostics v_removed = row_count;
+    v_more := v_more or v_removed = purge.batch;
     -- pairs that are known no more
     delete from pglimit.known_sign_ins k
     where k.ctid = any (array(

@@ -65,7 +65,7 @@ to pglimit_app, pglimit_operator, pglimit_monitor;
 grant execute on function
     pglimit.doctor(interval, interval),
     pglimit.explain_limit(text, text, text),
-    pglimit.list_blocks(text, text, text, integer, text),
+    pglimit.list_blocks(text, text, text, integer, text, inet),
     pglimit.list_changes(text, bigint, integer, text, text),
     pglimit.list_counters(text, text, text, integer, text, boolean),
     pglimit.list_endpoint_overrides(text, text, text, integer, text),
@@ -81,6 +81,7 @@ to pglimit_operator, pglimit_monitor;
 -- what an operator changes
 grant execute on function
     pglimit.block(text, text, interval, text, text),
+    pglimit.block_range(text, inet, interval, text, text),
     pglimit.drop_endpoint(text, text),
     pglimit.drop_endpoint_override(text, text, text),
     pglimit.drop_limit(text, text),
@@ -103,5 +104,6 @@ grant execute on function
     pglimit.set_purge_after(interval),
     pglimit.simulate(
         text, text[], timestamptz[], bigint[], bigint, interval, text, bigint, text, text),
-    pglimit.unblock(text, text, text)
+    pglimit.unblock(text, text, text),
+    pglimit.unblock_range(text, inet, text)
 to pglimit_operator;

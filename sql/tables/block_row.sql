@@ -1,8 +1,9 @@
--- A row of list_blocks.
+-- A row of list_blocks: of a subject, or of a network.
 create type pglimit.block_row as (
     tenant text,
     limit_name text,
     subject text,
+    network cidr,
     blocked_until timestamptz,
     state text,
     strikes bigint,

@@ -2,6 +2,8 @@
 -- every limit of their tenant. Exact in tenant and subject. Logged: a crash must not lift a ban.
 -- hit reads it where it reads limit_overrides, and only there: for keys without a counter and for
 -- counters that are stamped (see counters). Who adds a row stamps the counters that are there.
+-- A row of the subject '', which nobody has, says that there are block_ranges at the limit, and
+-- until when the last of them holds: so who has none pays nothing for them.
 create table pglimit.blocks (
     tenant text collate "C" not null,
     limit_name text collate "C" not null,

@@ -88,6 +88,8 @@ declare
     v_on_outage text;
     v_until timestamptz;
     v_blocked boolean;
+    v_ranges boolean;
+    v_block pglimit.block_row;
     v_short boolean;
     v_part integer;
     v_hold pglimit.holds;
@@ -189,16 +191,22 @@ begin
                 v_version := v_override.limit_version;
             end if;
             -- and whether it is blocked, whatever the limit's mode: somebody meant this subject
-            select b.blocked_until, true
-            into v_until, v_blocked
+            select b.blocked_until, true, b.subject = ''
+            into v_until, v_blocked, v_ranges
             from pglimit.blocks b
             where b.tenant = _hit_special.tenant
                 and b.limit_name in (_hit_special.limit_name, '*')
-                and b.subject = _hit_special.subject
+                and b.subject in (_hit_special.subject, '')
                 and coalesce(b.blocked_until > v_now, true)
-            order by b.blocked_until desc nulls first
+            order by b.subject, b.blocked_until desc nulls first
             limit 1;
-            v_row.overridden := v_row.overridden or found;
+            if v_ranges then
+                v_block := pglimit._find_block(
+                    _hit_special.tenant, _hit_special.limit_name, _hit_special.subject, v_now);
+                v_until := v_block.blocked_until;
+                v_blocked := v_block.tenant is not null;
+            end if;
+            v_row.overridden := v_row.overridden or v_blocked is true;
             if v_blocked and not _hit_special.forced then
                 return row(
                     false,

@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/pglimit/pglimit/pgclient"
 )
@@ -16,6 +18,58 @@ func text(s *string) string {
 		return ""
 	}
 	return *s
+}
+
+// blockee is whom a block is about: a subject, or with --range a network instead.
+type blockee struct {
+	Network netip.Prefix
+	Range   bool
+	Subject string
+}
+
+func (b *blockee) flags(flags *pflag.FlagSet) {
+	flags.BoolVar(&b.Range, "range", false, "the subject is a range of addresses, such as 203.0.113.0/24")
+}
+
+// parse makes a network of the subject, where that is one.
+func (b *blockee) parse() error {
+	if !b.Range {
+		return nil
+	}
+	network, err := netip.ParsePrefix(b.Subject)
+	if err != nil {
+		address, err := netip.ParseAddr(b.Subject)
+		if err != nil || address.Zone() != "" {
+			return usageError(quote(b.Subject)+" is no range of addresses", "write it as 203.0.113.0/24 or 2001:db8::/32")
+		}
+		network = netip.PrefixFrom(address, address.BitLen())
+	}
+	b.Network, b.Subject = network.Masked(), ""
+	return nil
+}
+
+// networkText is a network as a column shows it.
+func networkText(network netip.Prefix) string {
+	if !network.IsValid() {
+		return ""
+	}
+	return network.String()
+}
+
+// blocked is who a block refuses, in a sentence.
+func blocked(subject string, network netip.Prefix) string {
+	if network.IsValid() {
+		return network.String()
+	}
+	return quote(subject)
+}
+
+// blockedName is who a block refuses, for -o name.
+func blockedName(subject string, network netip.Prefix) string {
+	if network.IsValid() {
+		return network.String()
+	}
+	return printable(subject)
 }
 
 // atLimit is where a subject is blocked, in a sentence.
@@ -32,6 +86,7 @@ var blockView = view[pgclient.BlockRow]{
 		{name: "tenant", value: func(r pgclient.BlockRow) any { return r.Tenant }, show: ifAny},
 		{name: "limit_name", head: "LIMIT", value: func(r pgclient.BlockRow) any { return r.Limit }},
 		{name: "subject", value: func(r pgclient.BlockRow) any { return r.Subject }, show: flexible},
+		{name: "network", value: func(r pgclient.BlockRow) any { return networkText(r.Network) }, show: ifAny},
 		{name: "blocked_until", head: "UNTIL", value: func(r pgclient.BlockRow) any { return instant(r.BlockedUntil) }},
 		{name: "state", value: func(r pgclient.BlockRow) any { return r.State }, color: func(r pgclient.BlockRow) (string, string) {
 			return good(r.State == "over")
@@ -41,14 +96,15 @@ var blockView = view[pgclient.BlockRow]{
 		{name: "updated_at", head: "UPDATED", value: func(r pgclient.BlockRow) any { return r.UpdatedAt }},
 		{name: "updated_by", value: func(r pgclient.BlockRow) any { return r.UpdatedBy }},
 	},
-	name: func(r pgclient.BlockRow) string { return printable(r.Limit) + "\t" + printable(r.Subject) },
+	name: func(r pgclient.BlockRow) string { return printable(r.Limit) + "\t" + blockedName(r.Subject, r.Network) },
 }
 
 func newBlockCmd(f *Factory) *cobra.Command {
-	cmd := nounCmd("block", "Refuse single subjects for a time or for ever", `
+	cmd := nounCmd("block", "Refuse subjects, or ranges of addresses, for a time or for ever", `
 A block refuses every hit of one subject, whatever it has left and whatever the limit's mode is, at one
 limit or, with the limit '*', at every limit of its tenant. It takes effect with the next hit and survives a
-crash. Services make blocks too: those of pglimit.pause are listed and lifted here.`)
+crash. With --range it refuses all subjects that are addresses in a network. Services make blocks too: those
+of pglimit.pause are listed and lifted here.`)
 	cmd.AddCommand(newBlockListCmd(f, nil), newBlockSetCmd(f, nil), newBlockDropCmd(f, nil))
 	return cmd
 }
@@ -59,8 +115,8 @@ type blockListOptions struct {
 	Now    func() time.Time
 
 	LimitName string
-	Subject   string
 	Tenant    *string
+	blockee
 	listOptions
 }
 
@@ -71,8 +127,13 @@ func newBlockListCmd(f *Factory, runF func(context.Context, *blockListOptions) e
 		Aliases: []string{"ls"},
 		Short:   "List blocks, of one limit or of all",
 		Long: `List blocks, of one limit or of all, also those that are over, until a purge removes them. Filters are
-exact; '*' as the limit shows the blocks at every limit.`,
+exact; '*' as the limit shows the blocks at every limit. Of a subject that is an address, those of the ranges
+it is in are shown too.`,
 		Example: `  limitctl block list api
+
+  # Who refuses this address, and since when is this range blocked?
+  limitctl block list --subject 203.0.113.7
+  limitctl block list --subject 203.0.113.0/24 --range
 
   # Who is blocked at every limit
   limitctl block list '*'`,
@@ -84,6 +145,9 @@ exact; '*' as the limit shows the blocks at every limit.`,
 					return blankName() // as a filter it would mean any
 				}
 			}
+			if err := o.parse(); err != nil {
+				return err
+			}
 			if err := o.check(cmd); err != nil {
 				return err
 			}
@@ -94,7 +158,8 @@ exact; '*' as the limit shows the blocks at every limit.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.Subject, "subject", "", "only blocks of this subject")
+	flags.StringVar(&o.Subject, "subject", "", "only blocks that refuse this subject")
+	o.blockee.flags(flags)
 	tenantFilterVar(flags, &o.Tenant)
 	listFlags(cmd, &o.listOptions, blockView)
 	return cmd
@@ -109,7 +174,7 @@ func blockListRun(ctx context.Context, o *blockListOptions) error {
 	return lister[pgclient.BlockRow]{
 		command: "block list",
 		fetch: func(ctx context.Context, last *pgclient.BlockRow, n int) ([]pgclient.BlockRow, error) {
-			p := pgclient.ListBlocksParams{Limit: o.LimitName, MaxRows: n, Subject: o.Subject, Tenant: o.Tenant}
+			p := pgclient.ListBlocksParams{Limit: o.LimitName, MaxRows: n, Network: o.Network, Subject: o.Subject, Tenant: o.Tenant}
 			if last != nil {
 				p.After = last.Cursor
 			}
@@ -131,16 +196,17 @@ type blockSetOptions struct {
 	DryRun    bool
 	Format    string
 	LimitName string
-	Subject   string
 	Tenant    string
 	Why       string
+	blockee
 }
 
-// blockSet is the answer of block.
+// blockSet is the answer of block and of block_range.
 type blockSet struct {
-	block  pgclient.BlockParams
-	dryRun bool
-	until  *time.Time
+	block   pgclient.BlockParams
+	dryRun  bool
+	network netip.Prefix
+	until   *time.Time
 }
 
 var blockSetView = view[blockSet]{
@@ -149,11 +215,14 @@ var blockSetView = view[blockSet]{
 		{name: "tenant", value: func(r blockSet) any { return r.block.Tenant }},
 		{name: "limit_name", value: func(r blockSet) any { return r.block.Limit }},
 		{name: "subject", value: func(r blockSet) any { return r.block.Subject }},
+		{name: "network", value: func(r blockSet) any { return networkText(r.network) }},
 		{name: "blocked_until", value: func(r blockSet) any { return instant(r.until) }},
 		{name: "why", value: func(r blockSet) any { return r.block.Why }},
 		{name: "dry_run", value: func(r blockSet) any { return r.dryRun }},
 	},
-	name: func(r blockSet) string { return printable(r.block.Limit) + "\t" + printable(r.block.Subject) },
+	name: func(r blockSet) string {
+		return printable(r.block.Limit) + "\t" + blockedName(r.block.Subject, r.network)
+	},
 	sentence: func(r blockSet) string {
 		verb, long := "Blocked", " for ever"
 		if r.dryRun {
@@ -162,7 +231,7 @@ var blockSetView = view[blockSet]{
 		if r.block.Duration != nil {
 			long = " for " + formatDuration(*r.block.Duration)
 		}
-		return fmt.Sprintf("%s %s at %s%s.", verb, quote(r.block.Subject), atLimit(r.block.Limit, r.block.Tenant), long)
+		return fmt.Sprintf("%s %s at %s%s.", verb, blocked(r.block.Subject, r.network), atLimit(r.block.Limit, r.block.Tenant), long)
 	},
 }
 
@@ -170,11 +239,16 @@ func newBlockSetCmd(f *Factory, runF func(context.Context, *blockSetOptions) err
 	o := &blockSetOptions{Client: f.Client, IO: f.IO, Now: f.Now}
 	cmd := &cobra.Command{
 		Use:   "set <limit> <subject> [flags]",
-		Short: "Refuse one subject at a limit, or with '*' at every limit",
+		Short: "Refuse one subject, or a range of addresses, at a limit or with '*' at every limit",
 		Long: `Refuse one subject at a limit, or with '*' at every limit of its tenant, from the next hit on. It replaces
-a block that was there. The subject is what the service passes to hit, exactly.`,
+a block that was there. The subject is what the service passes to hit, exactly. With --range it is a network,
+and all subjects that are addresses in it are refused, however they are written; while this looks for those
+that were counted, subjects that are new wait.`,
 		Example: `  # It scrapes: nothing for a day
   limitctl block set api 203.0.113.7 --for 1d --why "it scrapes, ticket 7"
+
+  # Nobody from there signs in
+  limitctl block set login 203.0.113.0/24 --range --for 12h
 
   # Nothing more, anywhere
   limitctl block set '*' customer-8 --why "left without paying"`,
@@ -188,6 +262,9 @@ a block that was there. The subject is what the service passes to hit, exactly.`
 			if cmd.Flags().Changed("for") && o.Duration == 0 {
 				return usageError("--for of nothing would block nobody", "without --for it is for ever; limitctl block drop lifts a block")
 			}
+			if err := o.parse(); err != nil {
+				return err
+			}
 			if runF != nil {
 				return runF(cmd.Context(), o)
 			}
@@ -197,6 +274,7 @@ a block that was there. The subject is what the service passes to hit, exactly.`
 	flags := cmd.Flags()
 	durationVar(flags, &o.Duration, "for", 0, "for how long (default for ever)")
 	flags.StringVar(&o.Why, "why", "", "the reason, which is recorded")
+	o.blockee.flags(flags)
 	tenantVar(flags, &o.Tenant)
 	flags.Lookup("tenant").Usage = "whose subject it is (default the empty tenant)"
 	flags.BoolVar(&o.DryRun, "dry-run", false, "say what would be done, and do nothing")
@@ -210,14 +288,21 @@ func blockSetRun(ctx context.Context, o *blockSetOptions) error {
 		return err
 	}
 	defer client.Close()
-	result := blockSet{dryRun: o.DryRun, block: pgclient.BlockParams{Limit: o.LimitName, Subject: o.Subject, Tenant: o.Tenant, Why: o.Why}}
+	result := blockSet{dryRun: o.DryRun, network: o.Network, block: pgclient.BlockParams{Limit: o.LimitName, Subject: o.Subject, Tenant: o.Tenant, Why: o.Why}}
 	if o.Duration != 0 {
 		result.block.Duration = &o.Duration
 	}
-	if !o.DryRun {
-		if result.until, err = client.Block(ctx, result.block); err != nil {
-			return err
-		}
+	switch {
+	case o.DryRun:
+	case o.Range:
+		result.until, err = client.BlockRange(ctx, pgclient.BlockRangeParams{
+			Duration: result.block.Duration, Limit: o.LimitName, Network: o.Network, Tenant: o.Tenant, Why: o.Why,
+		})
+	default:
+		result.until, err = client.Block(ctx, result.block)
+	}
+	if err != nil {
+		return err
 	}
 	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, blockSetView, result)
 }
@@ -229,14 +314,15 @@ type blockDropOptions struct {
 
 	Format    string
 	LimitName string
-	Subject   string
 	Tenant    string
+	blockee
 	consent
 }
 
-// blockDropped is the answer of unblock.
+// blockDropped is the answer of unblock and of unblock_range.
 type blockDropped struct {
 	limit, subject, tenant string
+	network                netip.Prefix
 }
 
 var blockDropView = view[blockDropped]{
@@ -245,11 +331,12 @@ var blockDropView = view[blockDropped]{
 		{name: "tenant", value: func(r blockDropped) any { return r.tenant }},
 		{name: "limit_name", value: func(r blockDropped) any { return r.limit }},
 		{name: "subject", value: func(r blockDropped) any { return r.subject }},
+		{name: "network", value: func(r blockDropped) any { return networkText(r.network) }},
 		{name: "dropped", value: func(blockDropped) any { return true }},
 	},
-	name: func(r blockDropped) string { return printable(r.limit) + "\t" + printable(r.subject) },
+	name: func(r blockDropped) string { return printable(r.limit) + "\t" + blockedName(r.subject, r.network) },
 	sentence: func(r blockDropped) string {
-		return fmt.Sprintf("Lifted the block of %s at %s.", quote(r.subject), atLimit(r.limit, r.tenant))
+		return fmt.Sprintf("Lifted the block of %s at %s.", blocked(r.subject, r.network), atLimit(r.limit, r.tenant))
 	},
 }
 
@@ -259,8 +346,10 @@ func newBlockDropCmd(f *Factory, runF func(context.Context, *blockDropOptions) e
 		Use:   "drop <limit> <subject> [flags]",
 		Short: "Lift the block of a subject, who then has what the limit says",
 		Long: `Lift the block of a subject, who then has what the limit says. A block at every limit is lifted as '*'; one
-at a limit stays.`,
+at a limit stays. With --range it is the block of that very network: wider and narrower ones stay.`,
 		Example: `  limitctl block drop api 203.0.113.7
+
+  limitctl block drop login 203.0.113.0/24 --range
 
   limitctl block drop '*' customer-8 --tenant acme --yes`,
 		Args:              exactArgs("<limit>", "<subject>"),
@@ -269,6 +358,9 @@ at a limit stays.`,
 			o.LimitName, o.Subject = args[0], args[1]
 			if o.LimitName == "" || o.Subject == "" {
 				return blankName()
+			}
+			if err := o.parse(); err != nil {
+				return err
 			}
 			if err := o.consent.check(o.IO); err != nil {
 				return err
@@ -279,6 +371,7 @@ at a limit stays.`,
 			return blockDropRun(cmd.Context(), o)
 		},
 	}
+	o.blockee.flags(cmd.Flags())
 	tenantVar(cmd.Flags(), &o.Tenant)
 	cmd.Flags().Lookup("tenant").Usage = "whose subject it is (default the empty tenant)"
 	o.consent.flags(cmd.Flags())
@@ -292,17 +385,27 @@ func blockDropRun(ctx context.Context, o *blockDropOptions) error {
 		return err
 	}
 	defer client.Close()
-	rows, err := client.ListBlocks(ctx, pgclient.ListBlocksParams{Limit: o.LimitName, MaxRows: 1, Subject: o.Subject, Tenant: &o.Tenant})
+	rows, err := client.ListBlocks(ctx, pgclient.ListBlocksParams{
+		Limit: o.LimitName, MaxRows: 1, Network: o.Network, Subject: o.Subject, Tenant: &o.Tenant,
+	})
 	if err != nil {
 		return err
 	}
-	if len(rows) == 0 {
-		return &problem{
-			message: quote(o.Subject) + " is not blocked at " + atLimit(o.LimitName, o.Tenant),
-			hint:    "limitctl block list --subject " + quote(o.Subject) + " shows where it is" + tenantHint(o.Tenant),
+	who := blocked(o.Subject, o.Network)
+	// the subject's own block is listed first; one of a range that it is in is another
+	if len(rows) == 0 || rows[0].Subject != o.Subject {
+		p := &problem{
+			message: who + " is not blocked at " + atLimit(o.LimitName, o.Tenant),
+			hint:    "limitctl block list --subject " + who + " shows where it is" + tenantHint(o.Tenant),
 		}
+		if o.Range {
+			p.hint = "limitctl block list shows what is" + tenantHint(o.Tenant)
+		} else if len(rows) > 0 {
+			p.detail = fmt.Sprintf("The range %s, which it is in, is.", rows[0].Network)
+		}
+		return p
 	}
-	what := fmt.Sprintf("the block of %s at %s", quote(o.Subject), atLimit(o.LimitName, o.Tenant))
+	what := fmt.Sprintf("the block of %s at %s", who, atLimit(o.LimitName, o.Tenant))
 	if o.DryRun {
 		fmt.Fprintf(o.IO.Out, "Would lift %s.\n", what)
 		return nil
@@ -311,9 +414,14 @@ func blockDropRun(ctx context.Context, o *blockDropOptions) error {
 		return err
 	}
 	// it is gone afterwards, whether it was over or somebody else was faster
-	if _, err := client.Unblock(ctx, pgclient.UnblockParams{Limit: o.LimitName, Subject: o.Subject, Tenant: o.Tenant}); err != nil {
+	if o.Range {
+		_, err = client.UnblockRange(ctx, pgclient.UnblockRangeParams{Limit: o.LimitName, Network: o.Network, Tenant: o.Tenant})
+	} else {
+		_, err = client.Unblock(ctx, pgclient.UnblockParams{Limit: o.LimitName, Subject: o.Subject, Tenant: o.Tenant})
+	}
+	if err != nil {
 		return err
 	}
 	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, blockDropView,
-		blockDropped{limit: o.LimitName, subject: o.Subject, tenant: o.Tenant})
+		blockDropped{limit: o.LimitName, subject: o.Subject, tenant: o.Tenant, network: o.Network})
 }

@@ -11,6 +11,7 @@ import (
 // Client is what the commands need of pgclient.
 type Client interface {
 	Block(context.Context, pgclient.BlockParams) (until *time.Time, err error)
+	BlockRange(context.Context, pgclient.BlockRangeParams) (until *time.Time, err error)
 	Doctor(context.Context, pgclient.DoctorParams) ([]pgclient.DoctorRow, error)
 	DropEndpoint(ctx context.Context, endpoint, tenant string) (bool, error)
 	DropEndpointOverride(context.Context, pgclient.DropEndpointOverrideParams) (bool, error)
@@ -44,6 +45,7 @@ type Client interface {
 	ShowInstallation(context.Context) (pgclient.Installation, error)
 	Simulate(context.Context, pgclient.SimulateParams) ([]pgclient.Simulated, error)
 	Unblock(context.Context, pgclient.UnblockParams) (bool, error)
+	UnblockRange(context.Context, pgclient.UnblockRangeParams) (bool, error)
 	Version(context.Context) (string, error)
 
 	Close()

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -739,9 +740,23 @@ func TestBlock(t *testing.T) {
 	run(exitOK, "Would block \"bob\" at limit api for ever.\n", "", "set api bob --dry-run")
 	run(exitOK, "Would lift the block of \"bob\" at limit api.\n", "", "drop api bob --dry-run")
 	run(exitOK, "Lifted the block of \"bob\" at limit api.\n", "", "drop api bob --yes")
+	b.client.blocks = append(b.client.blocks, pgclient.BlockRow{Limit: "api", Network: netip.MustParsePrefix("203.0.113.0/24"), State: "blocked"})
+	run(exitOK, "Blocked 203.0.113.0/24 at limit api for 1d.\n", "", "set api 203.0.113.9/24 --range --for 1d")
+	run(exitOK, "Would block 2001:db8::1/128 at every limit for ever.\n", "", "set * 2001:db8::1 --range --dry-run")
+	run(exitOK, "Lifted the block of 203.0.113.0/24 at limit api.\n", "", "drop api 203.0.113.0/24 --range --yes")
 	b.done(t, `block {"Duration":86400000000000,"Limit":"api","Subject":"bob","Tenant":"","Why":"scrapes"}`,
-		`block {"Duration":null,"Limit":"*","Subject":"bob","Tenant":"acme","Why":""}`, `unblock api bob ""`)
+		`block {"Duration":null,"Limit":"*","Subject":"bob","Tenant":"acme","Why":""}`, `unblock api bob ""`,
+		`block_range {"Duration":86400000000000,"Limit":"api","Network":"203.0.113.0/24","Tenant":"","Why":""}`,
+		`unblock_range {"Limit":"api","Network":"203.0.113.0/24","Tenant":""}`)
 	b = setup(false)
 	run(exitError, "", "limitctl block drop: \"bob\" is not blocked at every limit\n"+
 		"HINT: limitctl block list --subject \"bob\" shows where it is; --tenant names another tenant than the empty one\n", "drop * bob --yes")
+	b.client.blocks = []pgclient.BlockRow{{Limit: "api", Network: netip.MustParsePrefix("203.0.113.0/24"), State: "blocked"}}
+	run(exitError, "", "limitctl block drop: 203.0.113.0/25 is not blocked at limit api\n"+
+		"HINT: limitctl block list shows what is; --tenant names another tenant than the empty one\n", "drop api 203.0.113.0/25 --range --yes")
+	run(exitError, "", "limitctl block drop: \"203.0.113.7\" is not blocked at limit api\n"+
+		"DETAIL: The range 203.0.113.0/24, which it is in, is.\n"+
+		"HINT: limitctl block list --subject \"203.0.113.7\" shows where it is; --tenant names another tenant than the empty one\n", "drop api 203.0.113.7 --yes")
+	run(exitUsage, "", "limitctl block set: \"bob\" is no range of addresses\n"+
+		"HINT: write it as 203.0.113.0/24 or 2001:db8::/32\n", "set api bob --range")
 }

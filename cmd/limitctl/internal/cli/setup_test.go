@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 	"testing"
@@ -109,12 +110,26 @@ func (c *fakeClient) Block(_ context.Context, p pgclient.BlockParams) (*time.Tim
 	return &until, c.err
 }
 
+func (c *fakeClient) BlockRange(_ context.Context, p pgclient.BlockRangeParams) (*time.Time, error) {
+	c.did("block_range %s", jsonOf(p))
+	return nil, c.err
+}
+
 func (c *fakeClient) ListBlocks(_ context.Context, p pgclient.ListBlocksParams) ([]pgclient.BlockRow, error) {
 	return pageOf(c.blocks, p.MaxRows,
 		func(r pgclient.BlockRow) bool { return p.After == "" || r.Cursor > p.After },
 		func(r pgclient.BlockRow) bool {
-			return (p.Limit == "" || p.Limit == r.Limit) && (p.Subject == "" || p.Subject == r.Subject) && (p.Tenant == nil || *p.Tenant == r.Tenant)
+			isIn := p.Subject == "" || p.Subject == r.Subject
+			if address, err := netip.ParseAddr(p.Subject); err == nil {
+				isIn = isIn || r.Network.Contains(address)
+			}
+			return (p.Limit == "" || p.Limit == r.Limit) && isIn && (!p.Network.IsValid() || p.Network == r.Network) && (p.Tenant == nil || *p.Tenant == r.Tenant)
 		}), c.err
+}
+
+func (c *fakeClient) UnblockRange(_ context.Context, p pgclient.UnblockRangeParams) (bool, error) {
+	c.did("unblock_range %s", jsonOf(p))
+	return len(c.blocks) > 0, c.err
 }
 
 func (c *fakeClient) Unblock(_ context.Context, p pgclient.UnblockParams) (bool, error) {
