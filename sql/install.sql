@@ -28,9 +28,11 @@
 -- internal: pieces of decisions
 {{ template "functions/internal/sliding_wait.sql" . }}
 {{ template "functions/internal/count_as.sql" . }}
+{{ template "functions/internal/find_carries.sql" . }}
 {{ template "functions/internal/keep_count.sql" . }}
 {{ template "functions/internal/keep_hold.sql" . }}
 {{ template "functions/internal/hit_special.sql" . }}
+{{ template "functions/internal/carry_counter.sql" . }}
 {{ template "functions/internal/stamp_counter.sql" . }}
 {{ template "functions/internal/ready_limit.sql" . }}
 {{ template "functions/internal/sign_in_keys.sql" . }}
@@ -62,6 +64,7 @@
 
 -- internal: history and sums
 {{ template "functions/internal/record_change.sql" . }}
+{{ template "functions/internal/carry_limit.sql" . }}
 {{ template "functions/internal/shadow_refused.sql" . }}
 
 -- counters
@@ -131,6 +134,7 @@
 {{ template "functions/internal/secure_relation.sql" . }}
 {{ template "policies/installation.sql" . }}
 {{ template "policies/limits.sql" . }}
+{{ template "policies/limit_carries.sql" . }}
 {{ template "policies/limit_overrides.sql" . }}
 {{ template "policies/blocks.sql" . }}
 {{ template "policies/endpoints.sql" . }}

@@ -48,6 +48,10 @@ declare
     v_sum text;
     v_count text;
     v_line pglimit.explain_row;
+    v_is_reset boolean;
+    v_from bigint[];
+    v_to bigint[];
+    v_changed_at timestamptz;
 begin
     perform pglimit._check_standby('explain_limit');
     perform pglimit._check_names(
@@ -125,7 +129,9 @@ begin
             end,
             v_rule.limit_version)
     end;
-    v_line.facts := case when v_rule.limit_name is not null then to_jsonb(v_rule) - 'plain' end;
+    v_line.facts := case
+        when v_rule.limit_name is not null then to_jsonb(v_rule) - 'plain' - 'open_until'
+    end;
     return next v_line;
 
     v_line.step := 'override';
@@ -176,13 +182,38 @@ begin
         return;
     end if;
 
+    if v_open and v_rule.carries_until is not null then
+        select f.reset, f.from_hits, f.to_hits, f.changed_at
+        into v_is_reset, v_from, v_to, v_changed_at
+        from pglimit._find_carries(
+            v_rule, v_tenant, explain_limit.subject,
+            case
+                when v_row.algorithm is null then greatest(v_row.window_start, v_row.open_since)
+                else v_row.open_since
+            end) f;
+    end if;
     if not v_open then
         v_sum := format('0 of %s', v_answer.quota);
+    elsif v_is_reset then
+        v_sum := format('0 of %s: what was counted before the limit was changed at %s is nothing',
+            v_answer.quota, to_char(v_changed_at, 'YYYY-MM-DD HH24:MI:SS"Z"'));
+    elsif cardinality(v_from) > 0 then
+        v_sum := format('counted until the limit was changed, goes on in proportion (%s): %s',
+            (
+                select string_agg(format('%s to %s', u.from_hits, u.to_hits), ', ')
+                from unnest(v_from, v_to) u (from_hits, to_hits)
+            ),
+            v_count);
     elsif v_row.algorithm is distinct from
         nullif(nullif(v_rule.algorithm, 'fixed_window'), 'calendar')
     then
         v_sum := format('counted by %s until now, goes on by %s with as much used: %s',
             coalesce(v_row.algorithm, 'fixed_window'), v_rule.algorithm, v_count);
+    elsif v_rule.algorithm = 'token_bucket' and (
+        v_row.previous <> greatest(v_max, 1) or v_reset - v_row.window_start <> v_rule.per
+    ) then
+        v_sum := format('filled by %s per %s until now, goes on by %s per %s and lacks as much: %s',
+            v_row.previous, v_reset - v_row.window_start, greatest(v_max, 1), v_rule.per, v_count);
     elsif v_rule.algorithm = 'sliding_window' then
         v_used := v_row.used;
         v_previous := coalesce(v_row.previous, 0);
@@ -203,7 +234,7 @@ begin
             v_used + ceil(v_previous * (v_us - v_elapsed) / v_us), v_answer.quota);
     elsif v_rule.algorithm = 'token_bucket' then
         v_level := extract(epoch from v_reset - v_now) * 1000000 * greatest(v_max, 1)
-            - case when v_row.previous = greatest(v_max, 1) then v_row.used else 0 end;
+            - v_row.used;
         v_sum := format(
             'full again in %s, and filled by %s per %s: it lacks ceil(%s) of %s',
             v_reset - v_now, greatest(v_max, 1), v_rule.per, round(v_level / v_us, 4),

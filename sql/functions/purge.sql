@@ -11,6 +11,8 @@
 -- blocks, some 40,000 holds. Holds, settled or not, are removed purge_after after they lapsed.
 -- Writes also: holds, durable_holds, counters, durable_counters. Locks also, without waiting: the
 -- hold, then its counter.
+-- Changes of limits that all open counters are younger than need no more be carried.
+-- Writes also: limit_carries, limits (carries_until). Locks also, without waiting: the limit's row.
 -- Last it counts what is live in the installation's pool, which is the room that is kept after a
 -- crash, and locks the installation's row for that, without waiting. Where it is the first to find
 -- the tables empty it begins a new epoch instead, before all else, for it waits for the locks of
@@ -53,6 +55,7 @@ declare
     v_live bigint;
     v_lost boolean;
     v_hold pglimit.holds;
+    v_carried record;
     v_next_holds bigint := 0;
     v_next_durable_holds bigint := 0;
     v_holds bigint := 0;
@@ -216,6 +219,33 @@ begin
         where l.ready_until < v_cutoff
         limit purge.batch
         for update skip locked));
+
+    -- changes of limits that no open counter is older than: then hits go the straight way again
+    for v_carried in
+        select c.tenant, c.limit_name
+        from pglimit.limit_carries c
+        group by c.tenant, c.limit_name
+        having max(c.carries_until) < clock_timestamp()
+        limit purge.batch
+    loop
+        perform
+        from pglimit.limits l
+        where l.tenant = v_carried.tenant and l.limit_name = v_carried.limit_name
+        for update skip locked;
+        continue when not found and exists (
+            select
+            from pglimit.limits l
+            where l.tenant = v_carried.tenant and l.limit_name = v_carried.limit_name);
+        update pglimit.limits l
+        set carries_until = null
+        where l.tenant = v_carried.tenant
+            and l.limit_name = v_carried.limit_name
+            and l.carries_until < clock_timestamp();
+        delete from pglimit.limit_carries c
+        where c.tenant = v_carried.tenant
+            and c.limit_name = v_carried.limit_name
+            and c.carries_until < clock_timestamp();
+    end loop;
 
     -- holds: those that lapsed and are to be given back, and those that are over for long. Last of
     -- the tables, for the counters that are changed stay locked to the end.

@@ -12,7 +12,8 @@ create type pglimit.counter_state as (
     algorithm text,
     previous bigint,
     open_since timestamptz,
-    bucket_sums bigint[]
+    bucket_sums bigint[],
+    counted_at timestamptz
 );
 
 comment on type pglimit.counter_state is

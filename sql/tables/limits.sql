@@ -15,8 +15,10 @@ create table pglimit.limits (
     time_zone text,
     on_lapse text not null default 'keep',
     plain boolean generated always as (
-        mode = 'enforce' and algorithm = 'fixed_window' and not durable
+        mode = 'enforce' and algorithm = 'fixed_window' and not durable and carries_until is null
     ) stored,
+    open_until timestamptz,
+    carries_until timestamptz,
     constraint limits_pkey primary key (tenant, limit_name),
     constraint limits_max_hits_check check (max_hits >= 0),
     constraint limits_per_check check (per > '0 s'),
@@ -40,6 +42,11 @@ comment on column pglimit.limits.time_zone is
     'in which a calendar window begins; null for UTC and other algorithms';
 comment on column pglimit.limits.on_lapse is
     'what becomes of a hold that is not settled in time: it stays charged, or purge returns it';
+comment on column pglimit.limits.open_until is
+    'when no counter can be open any more that was begun under a row before this one';
+comment on column pglimit.limits.carries_until is
+    'as open_until, while counters are to be carried over a change (see limit_carries); purge '
+    'makes it null once it has passed, for speed alone';
 comment on column pglimit.limits.plain is
     'whether hit''s straight way serves it: one column to read there, and one if';
 comment on column pglimit.limits.limit_version is

@@ -29,6 +29,10 @@
 -- would be given what leaked long ago. That is not recorded, but it is at least what would be
 -- lacking now had nobody hit since and others been given back what they were, of what was held
 -- before: so much is given back at most. What would take 9,500 years to leak is taken for so long.
+-- Changes of the limit's row that counts are to be carried over are applied here, to what the call
+-- then decides by: so a refusal leaves that to the next. Each is applied once, for the counter has
+-- a new open_since then; a call that brings its own limit does not go by the row and carries
+-- nothing.
 create or replace function pglimit._hit_special(
     limit_name text,
     subject text,
@@ -92,6 +96,13 @@ declare
     v_hold pglimit.holds;
     v_back boolean := _hit_special.cost < 0;
     v_settles boolean := _hit_special.hold.hold_id is not null;
+    v_since timestamptz;
+    v_other boolean;
+    v_end timestamptz;
+    v_carry record;
+    v_carries integer;
+    v_carried_at timestamptz;
+    v_scaled numeric;
 begin
     select l.* into v_rule
     from pglimit.limits l
@@ -159,10 +170,12 @@ begin
         v_seen := clock_timestamp();
         v_now := coalesce(_hit_special.at, v_seen);
         v_reset := coalesce(v_row.reset_at, v_row.special_reset_at);
+        v_end := v_reset;
 
         -- the quota, and whether the row is to be stamped for an override
         v_quota := v_max;
         v_version := case when not v_given then v_rule.limit_version end;
+        v_since := case when not v_given then v_rule.updated_at end;
         if v_row.turn is null or v_row.overridden or v_rule.durable then
             select o.* into v_override
             from pglimit.limit_overrides o
@@ -174,6 +187,7 @@ begin
             if found and coalesce(v_override.valid_from <= v_now, true) then
                 v_quota := v_override.max_hits;
                 v_version := v_override.limit_version;
+                v_since := greatest(v_override.updated_at, v_override.valid_from);
             end if;
             -- and whether it is blocked, whatever the limit's mode: somebody meant this subject
             select b.blocked_until, true
@@ -204,23 +218,57 @@ begin
             end if;
         end if;
         v_open := coalesce(v_reset > v_now, false);
+        v_carries := 0;
+        v_carried_at := null;
+        if v_open and v_rule.carries_until is not null and not v_given then
+            if _hit_special.cost = 0 and not _hit_special.look_only then
+                v_rule.mode := 'enforce'; -- from _carry_counter, which wants it written in any mode
+            end if;
+            v_carry := pglimit._find_carries(
+                v_rule, _hit_special.tenant, _hit_special.subject,
+                case
+                    when v_row.algorithm is null
+                        then greatest(v_row.window_start, v_row.open_since)
+                    else v_row.open_since
+                end);
+            v_carried_at := v_carry.changed_at;
+            v_carries := coalesce(cardinality(v_carry.from_hits), 0);
+            if v_carry.reset then
+                v_open := false;
+                v_reset := null;
+                v_carries := 0;
+            end if;
+        end if;
         if not v_open then
             v_row.used := 0;
             v_row.previous := null;
             v_row.shadow_refused := 0;
             v_row.window_start := v_now;
-            v_row.open_since := v_now;
+            v_row.open_since := greatest(v_now, v_carried_at);
             v_row.bucket_sums := '{0, 0, 0}';
             v_row.algorithm := null;
-        elsif v_row.algorithm is distinct from
-            nullif(nullif(v_algorithm, 'fixed_window'), 'calendar')
-        then
-            -- counted in another way until now: what is used stays used
-            select k.used, k.previous, k.window_start, k.reset_at
-            into v_row.used, v_row.previous, v_row.window_start, v_reset
-            from pglimit._count_as(v_algorithm, v_row, v_reset, v_quota, v_per, v_now) k;
-            v_row.open_since := v_now;
-            v_row.bucket_sums := '{0, 0, 0}';
+        else
+            v_other := v_row.algorithm is distinct from
+                nullif(nullif(v_algorithm, 'fixed_window'), 'calendar');
+            if v_algorithm = 'token_bucket' and not v_other then
+                v_other := v_row.previous <> greatest(v_quota, 1)
+                    or v_reset - v_row.window_start <> v_per;
+            end if;
+            if v_other then
+                -- counted in another way until now: what is used stays used. A bucket leaks in the
+                -- way it is asked for since it was counted, and not for before there was that way
+                if v_row.algorithm is distinct from v_algorithm then
+                    v_since := coalesce(v_since, v_now);
+                end if;
+                v_since := least(coalesce(greatest(v_since, v_row.counted_at), v_now), v_now);
+                select k.used, k.previous, k.window_start, k.reset_at
+                into v_row.used, v_row.previous, v_row.window_start, v_reset
+                from pglimit._count_as(
+                    v_algorithm, v_row, v_reset, v_quota, v_per, v_now, v_since) k;
+                v_row.open_since := v_now;
+                v_row.bucket_sums := '{0, 0, 0}';
+                v_open := v_reset > v_now;
+            end if;
         end if;
 
         -- v_left is what is there to be used, v_after what is then left of it
@@ -245,9 +293,6 @@ begin
             when 'token_bucket' then
                 v_rate := greatest(v_quota, 1);
                 v_quota := case when v_quota = 0 then 0 else coalesce(v_burst, v_quota) end;
-                if v_row.previous is distinct from v_rate then
-                    v_row.used := 0;
-                end if;
                 -- what is used, in microseconds times hits
                 v_level := case
                     when v_open then
@@ -258,6 +303,43 @@ begin
             else
                 v_left := v_quota - v_row.used;
         end case;
+        if v_carries > 0 then
+            -- in the way it goes on: of a bucket what it lacks, of sliding windows their sum
+            v_scaled := case v_algorithm
+                when 'token_bucket' then v_level
+                else v_quota - v_left
+            end;
+            for v_number in 1..v_carries loop
+                v_scaled := ceil(
+                    v_scaled * v_carry.to_hits[v_number] / v_carry.from_hits[v_number]);
+                if v_algorithm = 'sliding_window' then
+                    v_row.previous := least(
+                        div(
+                            v_row.previous::numeric * v_carry.to_hits[v_number],
+                            v_carry.from_hits[v_number]),
+                        9223372036854775807);
+                end if;
+            end loop;
+            if v_algorithm = 'token_bucket' then
+                v_level := least(v_scaled, 300000000000000000 * v_rate::numeric);
+                v_left := v_quota - ceil(v_level / v_us);
+                v_elapsed := ceil(v_level / v_rate);
+                v_row.used := v_elapsed * v_rate - v_level;
+                v_reset := v_now + make_interval(secs => (v_elapsed / 1000000)::double precision);
+                v_row.window_start := v_reset - v_per;
+            else
+                -- what was rounded down of the window before is in the present one
+                v_scaled := least(v_scaled, 9223372036854775807);
+                v_left := v_quota - v_scaled;
+                v_weight := 0;
+                if v_algorithm = 'sliding_window' then
+                    v_weight := ceil(v_row.previous * (v_us - v_elapsed) / v_us);
+                end if;
+                v_row.used := greatest(v_scaled - v_weight, 0);
+            end if;
+            v_row.open_since := greatest(v_now, v_carried_at);
+            v_row.bucket_sums := '{0, 0, 0}';
+        end if;
         v_short := coalesce(_hit_special.at_least <= v_left and v_left < v_cost, false);
         if v_short then
             v_cost := v_left;
@@ -282,7 +364,8 @@ begin
         elsif v_back and (v_cost = 0 or not v_open) then
             return row(
                 true, 'allowed', v_quota, greatest(v_left, -9223372036854775807), null,
-                case when v_open then v_reset end, v_on_outage, v_version, 0)::pglimit.hit_row;
+                case when v_open then least(v_reset, v_end) end, v_on_outage, v_version,
+                0)::pglimit.hit_row;
         end if;
         v_retry := null;
         if v_refused and not _hit_special.forced and v_cost <= v_quota then
@@ -298,6 +381,7 @@ begin
             end;
         end if;
         if v_refused and v_rule.mode is distinct from 'shadow' or _hit_special.look_only then
+            -- nothing is written, so the row ends when it would have
             return row(
                 not v_refused or coalesce(v_rule.mode = 'shadow', false),
                 case
@@ -309,8 +393,8 @@ begin
                 v_quota,
                 greatest(
                     v_left, case when _hit_special.forced then -9223372036854775807 else 0 end),
-                v_retry,
-                case when v_open then v_reset end,
+                case when v_retry is not null then least(v_retry, v_end - v_now) end,
+                case when v_open then least(v_reset, v_end) end,
                 v_on_outage,
                 v_version,
                 0)::pglimit.hit_row;
@@ -400,6 +484,7 @@ begin
             v_reset := v_now;
         end if;
         v_row.algorithm := nullif(nullif(v_algorithm, 'fixed_window'), 'calendar');
+        v_row.counted_at := case when v_algorithm = 'token_bucket' then v_now end;
         v_row.reset_at := case
             when not v_row.overridden and v_row.algorithm is null then v_reset
         end;
@@ -425,7 +510,8 @@ begin
                     algorithm = v_row.algorithm,
                     previous = v_row.previous,
                     open_since = v_row.open_since,
-                    bucket_sums = v_row.bucket_sums
+                    bucket_sums = v_row.bucket_sums,
+                    counted_at = v_row.counted_at
                 where c.key = v_key
                     and c.turn = v_row.turn
                     and c.changes = v_changes
@@ -446,7 +532,8 @@ begin
                     algorithm = v_row.algorithm,
                     previous = v_row.previous,
                     open_since = v_row.open_since,
-                    bucket_sums = v_row.bucket_sums
+                    bucket_sums = v_row.bucket_sums,
+                    counted_at = v_row.counted_at
                 where c.key = v_key
                     and c.turn = v_row.turn
                     and c.changes = v_changes

@@ -45,7 +45,8 @@ begin
             algorithm = _keep_count.counter.algorithm,
             previous = _keep_count.counter.previous,
             open_since = _keep_count.counter.open_since,
-            bucket_sums = _keep_count.counter.bucket_sums
+            bucket_sums = _keep_count.counter.bucket_sums,
+            counted_at = _keep_count.counter.counted_at
         where c.key = _keep_count.key and c.turn = v_turn;
     else
         update pglimit.counters c
@@ -60,7 +61,8 @@ begin
             algorithm = _keep_count.counter.algorithm,
             previous = _keep_count.counter.previous,
             open_since = _keep_count.counter.open_since,
-            bucket_sums = _keep_count.counter.bucket_sums
+            bucket_sums = _keep_count.counter.bucket_sums,
+            counted_at = _keep_count.counter.counted_at
         where c.key = _keep_count.key and c.turn = v_turn;
     end if;
 end
