@@ -1,10 +1,13 @@
--- What an open counter is when it goes on in another way, by another algorithm or as a bucket of
--- another rate: as much is used as before. Of a token bucket that is what it lacks, of a sliding
--- window what is counted of both windows, rounded up. `until` is the counter's end, `quota` and
--- `per` are those it goes on with. Writes nothing.
--- A bucket leaks at its old rate up to `since` and at the new one from then on, also where nothing
--- is written for long, as refusals write nothing: what it is told to wait is right then. Its hits
--- are kept in parts, so that callers who take turns with two rates do not round up each time.
+-- What an open counter is when it goes on in another way: by another algorithm, as a bucket of
+-- another rate, or carried over changes of its limit. As much is used as before, times to_hits[i]
+-- over from_hits[i], rounded up, for each i in turn. Of a token bucket that is what it lacks, of a
+-- sliding window what is counted of both windows, rounded up. `until` is the counter's end, `quota`
+-- and `per` are those it goes on with. Writes nothing.
+-- A refusal writes nothing, and so this is done again at the next call: it says the same then as if
+-- it had been written. A bucket leaks at its old rate up to `since`, is changed then, and leaks at
+-- the new rate from then on; each of two sliding windows is scaled for itself. Of a bucket that
+-- only changes its rate parts of hits are kept, so that callers who take turns with two rates do
+-- not round up each time.
 create or replace function pglimit._count_as(
     algorithm text,
     counter pglimit.counter_state,
@@ -13,6 +16,8 @@ create or replace function pglimit._count_as(
     per interval,
     present timestamptz,
     since timestamptz,
+    from_hits bigint[],
+    to_hits bigint[],
     out used bigint,
     out previous bigint,
     out window_start timestamptz,
@@ -26,41 +31,48 @@ called on null input
 security invoker
 as $$
 declare
+    v_from text := coalesce(_count_as.counter.algorithm, 'fixed_window');
     v_length numeric := extract(epoch from _count_as.per) * 1000000;
     v_elapsed numeric := extract(
         epoch from _count_as.present - _count_as.counter.window_start) * 1000000;
     v_old_length numeric;
     v_level numeric;
-    v_used numeric;
+    v_used numeric := _count_as.counter.used;
+    v_previous numeric := coalesce(_count_as.counter.previous, 0);
 begin
-    if _count_as.counter.algorithm = 'token_bucket' then
+    if v_from = 'token_bucket' then
         v_old_length := extract(
             epoch from _count_as.until - _count_as.counter.window_start) * 1000000;
         -- in microseconds times hits of the old rate
         v_level := greatest(
-            extract(epoch from _count_as.until - _count_as.since) * 1000000
-                * _count_as.counter.previous - _count_as.counter.used,
+            extract(epoch from _count_as.until - _count_as.since) * 1000000 * v_previous - v_used,
             0);
-    end if;
-    v_used := case _count_as.counter.algorithm
-        when 'token_bucket' then ceil(v_level / v_old_length)
-        when 'sliding_window' then case
+        v_used := ceil(v_level / v_old_length);
+        -- the same hits, in microseconds times hits of the new rate
+        v_level := ceil(v_level * v_length / v_old_length);
+    elsif v_from = 'sliding_window' and _count_as.algorithm <> 'sliding_window' then
+        v_used := case
             when v_elapsed >= 2 * v_length then 0
-            when v_elapsed >= v_length then
-                ceil(_count_as.counter.used * (2 * v_length - v_elapsed) / v_length)
-            else _count_as.counter.used + ceil(
-                coalesce(_count_as.counter.previous, 0) * (v_length - v_elapsed) / v_length)
-        end
-        else _count_as.counter.used
-    end;
+            when v_elapsed >= v_length then ceil(v_used * (2 * v_length - v_elapsed) / v_length)
+            else v_used + ceil(v_previous * (v_length - v_elapsed) / v_length)
+        end;
+    end if;
+    for v_number in 1..coalesce(cardinality(_count_as.from_hits), 0) loop
+        v_used := ceil(
+            v_used * _count_as.to_hits[v_number] / _count_as.from_hits[v_number]);
+        v_previous := ceil(
+            v_previous * _count_as.to_hits[v_number] / _count_as.from_hits[v_number]);
+        v_level := v_length * ceil(
+            v_level * _count_as.to_hits[v_number] / (_count_as.from_hits[v_number] * v_length));
+    end loop;
+    used := least(v_used, 9223372036854775807);
     window_start := _count_as.present;
-    case _count_as.algorithm
-        when 'token_bucket' then
+    case
+        when _count_as.algorithm = 'token_bucket' then
             previous := greatest(_count_as.quota, 1);
-            -- in microseconds times hits of the new rate
-            v_level := case
-                when _count_as.counter.algorithm = 'token_bucket' then greatest(
-                    ceil(v_level * v_length / v_old_length) - previous * extract(
+            v_level := case v_from
+                when 'token_bucket' then greatest(
+                    v_level - previous * extract(
                         epoch from _count_as.present - _count_as.since) * 1000000,
                     0)
                 else v_used * v_length
@@ -70,22 +82,25 @@ begin
                 ceil(v_level / previous) / 1000000)::double precision);
             used := ceil(v_level / previous) * previous - v_level;
             window_start := reset_at - _count_as.per;
-        when 'sliding_window' then
-            used := least(v_used, 9223372036854775807);
-            previous := 0;
-            reset_at := _count_as.present + _count_as.per;
-        else
-            used := least(v_used, 9223372036854775807);
+        when _count_as.algorithm <> 'sliding_window' then
             window_start := least(_count_as.counter.window_start, _count_as.present);
             reset_at := _count_as.until;
+        when v_from = 'sliding_window' then
+            previous := least(v_previous, 9223372036854775807);
+            window_start := _count_as.counter.window_start;
+            reset_at := _count_as.until;
+        else
+            previous := 0;
+            reset_at := _count_as.present + _count_as.per;
     end case;
 end
 $$;
 
 comment on function pglimit._count_as(
-    text, pglimit.counter_state, timestamptz, bigint, interval, timestamptz, timestamptz) is
+    text, pglimit.counter_state, timestamptz, bigint, interval, timestamptz, timestamptz, bigint[],
+    bigint[]) is
     'internal: what an open counter is when it goes on in another way';
 
 revoke all on function pglimit._count_as(
-    text, pglimit.counter_state, timestamptz, bigint, interval, timestamptz, timestamptz)
-from public;
+    text, pglimit.counter_state, timestamptz, bigint, interval, timestamptz, timestamptz, bigint[],
+    bigint[]) from public;

@@ -99,10 +99,10 @@ declare
     v_since timestamptz;
     v_other boolean;
     v_end timestamptz;
-    v_carry record;
-    v_carries integer;
+    v_nothing boolean;
+    v_from bigint[];
+    v_to bigint[];
     v_carried_at timestamptz;
-    v_scaled numeric;
 begin
     select l.* into v_rule
     from pglimit.limits l
@@ -175,7 +175,6 @@ begin
         -- the quota, and whether the row is to be stamped for an override
         v_quota := v_max;
         v_version := case when not v_given then v_rule.limit_version end;
-        v_since := case when not v_given then v_rule.updated_at end;
         if v_row.turn is null or v_row.overridden or v_rule.durable then
             select o.* into v_override
             from pglimit.limit_overrides o
@@ -187,7 +186,6 @@ begin
             if found and coalesce(v_override.valid_from <= v_now, true) then
                 v_quota := v_override.max_hits;
                 v_version := v_override.limit_version;
-                v_since := greatest(v_override.updated_at, v_override.valid_from);
             end if;
             -- and whether it is blocked, whatever the limit's mode: somebody meant this subject
             select b.blocked_until, true
@@ -218,25 +216,24 @@ begin
             end if;
         end if;
         v_open := coalesce(v_reset > v_now, false);
-        v_carries := 0;
+        v_from := null;
         v_carried_at := null;
         if v_open and v_rule.carries_until is not null and not v_given then
             if _hit_special.cost = 0 and not _hit_special.look_only then
                 v_rule.mode := 'enforce'; -- from _carry_counter, which wants it written in any mode
             end if;
-            v_carry := pglimit._find_carries(
+            select f.reset, f.from_hits, f.to_hits, f.changed_at
+            into v_nothing, v_from, v_to, v_carried_at
+            from pglimit._find_carries(
                 v_rule, _hit_special.tenant, _hit_special.subject,
                 case
                     when v_row.algorithm is null
                         then greatest(v_row.window_start, v_row.open_since)
                     else v_row.open_since
-                end);
-            v_carried_at := v_carry.changed_at;
-            v_carries := coalesce(cardinality(v_carry.from_hits), 0);
-            if v_carry.reset then
+                end) f;
+            if v_nothing then
                 v_open := false;
                 v_reset := null;
-                v_carries := 0;
             end if;
         end if;
         if not v_open then
@@ -249,23 +246,27 @@ begin
             v_row.algorithm := null;
         else
             v_other := v_row.algorithm is distinct from
-                nullif(nullif(v_algorithm, 'fixed_window'), 'calendar');
+                nullif(nullif(v_algorithm, 'fixed_window'), 'calendar')
+                or v_from is not null;
             if v_algorithm = 'token_bucket' and not v_other then
                 v_other := v_row.previous <> greatest(v_quota, 1)
                     or v_reset - v_row.window_start <> v_per;
             end if;
             if v_other then
-                -- counted in another way until now: what is used stays used. A bucket leaks in the
-                -- way it is asked for since it was counted, and not for before there was that way
-                if v_row.algorithm is distinct from v_algorithm then
-                    v_since := coalesce(v_since, v_now);
-                end if;
+                -- counted in another way until now, or of before a change. A bucket leaks in the way
+                -- it is asked for since it was counted, and not for before there was that way
+                v_since := case
+                    when v_version = v_override.limit_version
+                        then greatest(v_override.updated_at, v_override.valid_from)
+                    when not v_given then v_rule.updated_at
+                    when v_row.algorithm is distinct from v_algorithm then v_now
+                end;
                 v_since := least(coalesce(greatest(v_since, v_row.counted_at), v_now), v_now);
                 select k.used, k.previous, k.window_start, k.reset_at
                 into v_row.used, v_row.previous, v_row.window_start, v_reset
                 from pglimit._count_as(
-                    v_algorithm, v_row, v_reset, v_quota, v_per, v_now, v_since) k;
-                v_row.open_since := v_now;
+                    v_algorithm, v_row, v_reset, v_quota, v_per, v_now, v_since, v_from, v_to) k;
+                v_row.open_since := greatest(v_now, v_carried_at);
                 v_row.bucket_sums := '{0, 0, 0}';
                 v_open := v_reset > v_now;
             end if;
@@ -303,43 +304,6 @@ begin
             else
                 v_left := v_quota - v_row.used;
         end case;
-        if v_carries > 0 then
-            -- in the way it goes on: of a bucket what it lacks, of sliding windows their sum
-            v_scaled := case v_algorithm
-                when 'token_bucket' then v_level
-                else v_quota - v_left
-            end;
-            for v_number in 1..v_carries loop
-                v_scaled := ceil(
-                    v_scaled * v_carry.to_hits[v_number] / v_carry.from_hits[v_number]);
-                if v_algorithm = 'sliding_window' then
-                    v_row.previous := least(
-                        div(
-                            v_row.previous::numeric * v_carry.to_hits[v_number],
-                            v_carry.from_hits[v_number]),
-                        9223372036854775807);
-                end if;
-            end loop;
-            if v_algorithm = 'token_bucket' then
-                v_level := least(v_scaled, 300000000000000000 * v_rate::numeric);
-                v_left := v_quota - ceil(v_level / v_us);
-                v_elapsed := ceil(v_level / v_rate);
-                v_row.used := v_elapsed * v_rate - v_level;
-                v_reset := v_now + make_interval(secs => (v_elapsed / 1000000)::double precision);
-                v_row.window_start := v_reset - v_per;
-            else
-                -- what was rounded down of the window before is in the present one
-                v_scaled := least(v_scaled, 9223372036854775807);
-                v_left := v_quota - v_scaled;
-                v_weight := 0;
-                if v_algorithm = 'sliding_window' then
-                    v_weight := ceil(v_row.previous * (v_us - v_elapsed) / v_us);
-                end if;
-                v_row.used := greatest(v_scaled - v_weight, 0);
-            end if;
-            v_row.open_since := greatest(v_now, v_carried_at);
-            v_row.bucket_sums := '{0, 0, 0}';
-        end if;
         v_short := coalesce(_hit_special.at_least <= v_left and v_left < v_cost, false);
         if v_short then
             v_cost := v_left;
