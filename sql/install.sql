@@ -32,6 +32,8 @@
 {{ template "functions/internal/keep_count.sql" . }}
 {{ template "functions/internal/keep_hold.sql" . }}
 {{ template "functions/internal/hit_special.sql" . }}
+{{ template "functions/internal/hit_bucket.sql" . }}
+{{ template "functions/internal/hit_sliding.sql" . }}
 {{ template "functions/internal/carry_counter.sql" . }}
 {{ template "functions/internal/stamp_counter.sql" . }}
 {{ template "functions/internal/ready_limit.sql" . }}

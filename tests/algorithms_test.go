@@ -1,13 +1,16 @@
 package tests
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/big"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
 	"github.com/pglimit/pglimit/tests/dbtest"
@@ -127,6 +130,12 @@ func floor(r *big.Rat) int64 {
 	return q.Int64()
 }
 
+// straightWays are the straight ways of hit, for a subject $1, a cost $2 and an instant $4.
+var straightWays = map[string]string{
+	"sliding_window": `pglimit._hit_sliding(e'\x1fl\x1f' || $1, $2, l.max_hits, l.per, l.straight_us, l.on_outage, l.limit_version, $4)`,
+	"token_bucket":   `pglimit._hit_bucket(e'\x1fl\x1f' || $1, $2, l.max_hits, l.straight_burst, l.per, l.straight_us, l.straight_fill, l.on_outage, l.limit_version, $4)`,
+}
+
 // TestAlgorithms is C-05. It compares random hits at random instants with an oracle that is plain, slow and exact: what is allowed,
 // what remains, and that retry_after is the very microsecond from which on the same hit is allowed.
 func TestAlgorithms(t *testing.T) {
@@ -145,10 +154,10 @@ func TestAlgorithms(t *testing.T) {
 				db := dbtest.New(t)
 				operator, system := db.Conn("pglimit_operator"), db.Conn("pglimit_system")
 				mustExec(t, system, "set role pglimit_system")
-				refused, subject := 0, 0
+				refused, straight, subject := 0, 0, 0
 				rapid.Check(t, func(rt *rapid.T) {
 					subject++
-					quota := rapid.Int64Range(1, 12).Draw(rt, "quota")
+					quota := rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(1, 3_000_000_000)).Draw(rt, "quota")
 					per := rapid.SampledFrom([]int64{1_000, 7_000_000, 86_400_000_000}).Draw(rt, "per")
 					burst := quota
 					var o oracle
@@ -160,7 +169,7 @@ func TestAlgorithms(t *testing.T) {
 						o = &slidingOracle{quota: quota, per: per}
 					case "token_bucket":
 						if rapid.Bool().Draw(rt, "with burst") {
-							burst = rapid.Int64Range(1, 20).Draw(rt, "burst")
+							burst = rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 2*quota)).Draw(rt, "burst")
 							args += fmt.Sprintf(", burst => %d", burst)
 						}
 						o = &bucketOracle{quota: quota, burst: burst, per: per}
@@ -175,13 +184,26 @@ func TestAlgorithms(t *testing.T) {
 					now := time.Date(2026, 10, 20, 0, 0, 0, 0, time.UTC).UnixMicro()
 					var last int64
 					ask := func(at, cost int64, look bool) (allowed bool, reason string, remaining int64, retry *time.Duration) {
-						var again *time.Duration
-						err := system.QueryRow(t.Context(), `select allowed, reason, remaining, retry_after from pglimit._hit_special('l', $1, null, null, $2, null, null, '', look_only => $3, at => $4)`,
-							fmt.Sprint("s", subject), cost, look, time.UnixMicro(at)).Scan(&allowed, &reason, &remaining, &again)
+						// as hit does: by a straight way, else by the other
+						special := `select d.allowed, d.reason, d.remaining, d.retry_after from pglimit._hit_special('l', $1, null, null, $2, null, null, '', look_only => $3, at => $4) d`
+						sql := special
+						if way := straightWays[algorithm]; way != "" && !durable && !look {
+							sql = `select d.allowed, d.reason, d.remaining, d.retry_after from pglimit.limits l cross join lateral ` + way + ` d where l.limit_name = 'l' and not $3 and d.allowed is not null`
+						}
+						scan := func() error {
+							return system.QueryRow(t.Context(), sql, fmt.Sprint("s", subject), cost, look, time.UnixMicro(at)).Scan(&allowed, &reason, &remaining, &retry)
+						}
+						err := scan()
+						if errors.Is(err, pgx.ErrNoRows) {
+							sql = special
+							err = scan()
+						} else if sql != special {
+							straight++
+						}
 						if err != nil {
 							rt.Fatal(err)
 						}
-						return allowed, reason, remaining, again
+						return allowed, reason, remaining, retry
 					}
 					for range rapid.IntRange(1, 30).Draw(rt, "hits") {
 						switch rapid.IntRange(0, 5).Draw(rt, "step") {
@@ -196,7 +218,7 @@ func TestAlgorithms(t *testing.T) {
 						default:
 							now += rapid.Int64Range(0, per/quota).Draw(rt, "short")
 						}
-						cost := rapid.Int64Range(1, max(1, min(4, burst+1))).Draw(rt, "cost")
+						cost := rapid.OneOf(rapid.Int64Range(1, min(4, burst+1)), rapid.Int64Range(1, burst+1)).Draw(rt, "cost")
 						left := o.left(now)
 						allowed, reason, remaining, retry := ask(now, cost, false)
 						want := "allowed"
@@ -233,6 +255,9 @@ func TestAlgorithms(t *testing.T) {
 				})
 				if refused == 0 && !t.Failed() {
 					t.Error("nothing was refused: nothing is shown")
+				}
+				if straightWays[algorithm] != "" && !durable && straight == 0 && !t.Failed() {
+					t.Error("the straight way decided nothing")
 				}
 			})
 		}
@@ -355,4 +380,74 @@ func TestDurable(t *testing.T) {
 		wantHit(t, app, "hit('"+limit+"', 's')", "allowed", left)
 	}
 	wantHit(t, app, "hit('bill', 's', 10, '1 day')", "allowed", 4) // counted where its row says
+}
+
+// TestStraightWaysRace: everybody hits one subject at once, through its first hit and several turns, while others change
+// what it is counted by: just as much as there is is allowed.
+func TestStraightWaysRace(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []string{"sliding_window", "token_bucket", "calendar"} {
+		t.Run(algorithm, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.New(t)
+			operator := db.Conn("pglimit_operator")
+			per := map[bool]string{true: "1 year", false: "30000 days"}[algorithm == "calendar"]
+			set := fmt.Sprintf("select pglimit.set_limit('l', 300, '%s', '%s')", per, algorithm)
+			mustExec(t, operator, set)
+			var allowed, refused atomic.Int64
+			together(t, append(appConns(t, db, 8), operator), func(_ int, conn *pgx.Conn) {
+				for range 60 {
+					if conn == operator {
+						mustExec(t, conn, set)
+						mustExec(t, conn, "select pglimit.set_limit_override('l', 's', 300), pglimit.drop_limit_override('l', 's')")
+						continue
+					}
+					var ok bool
+					var remaining int64
+					if err := conn.QueryRow(t.Context(), "select allowed, remaining from pglimit.hit('l', 's')").Scan(&ok, &remaining); err != nil {
+						t.Error(err)
+					} else if ok {
+						allowed.Add(1)
+					} else if refused.Add(1); remaining != 0 {
+						t.Errorf("refused with %d left", remaining)
+					}
+				}
+			})
+			if allowed.Load() != 300 || refused.Load() != 180 {
+				t.Errorf("%d allowed, %d refused, want 300 and 180", allowed.Load(), refused.Load())
+			}
+		})
+	}
+}
+
+// TestStraightWaysAfterAWait: who waited for a row decides by what its owner left.
+func TestStraightWaysAfterAWait(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket", "calendar"} {
+		for end, reason := range map[string]string{"commit": "limit", "rollback": "allowed"} {
+			t.Run(algorithm+" "+end, func(t *testing.T) {
+				t.Parallel()
+				db := dbtest.New(t)
+				app, other := db.Conn("pglimit_app"), db.Conn("pglimit_app")
+				per := map[bool]string{true: "1 year", false: "30000 days"}[algorithm == "calendar"]
+				mustExec(t, db.Conn("pglimit_operator"), fmt.Sprintf("select pglimit.set_limit('l', 3, '%s', '%s')", per, algorithm))
+				wantHit(t, app, "hit('l', 's')", "allowed", 2)
+				mustExec(t, other, "begin")
+				wantHit(t, other, "hit('l', 's', cost => 2)", "allowed", 0)
+				done := make(chan string, 1)
+				go func() {
+					var reason string
+					if err := app.QueryRow(t.Context(), "select reason from pglimit.hit('l', 's')").Scan(&reason); err != nil {
+						t.Error(err)
+					}
+					done <- reason
+				}()
+				waitForLock(t, db, app.PgConn().PID())
+				mustExec(t, other, end)
+				if got := <-done; got != reason {
+					t.Errorf("%s, want %s", got, reason)
+				}
+			})
+		}
+	}
 }

@@ -130,7 +130,9 @@ begin
             v_rule.limit_version)
     end;
     v_line.facts := case
-        when v_rule.limit_name is not null then to_jsonb(v_rule) - 'plain' - 'open_until'
+        when v_rule.limit_name is not null
+            then to_jsonb(v_rule) - array[
+                'plain', 'straight_us', 'straight_burst', 'straight_fill', 'open_until']
     end;
     return next v_line;
 
@@ -175,7 +177,8 @@ begin
             end)
     end;
     v_line.facts := case
-        when v_row.turn is not null then to_jsonb(v_row) - 'key' - 'turn' - 'changes'
+        when v_row.turn is not null
+            then to_jsonb(v_row) - array['key', 'turn', 'changes', 'counted_by']
     end;
     return next v_line;
     if v_rule.limit_name is null then

@@ -10,12 +10,14 @@
 -- The update goes by ctid, which saves an index descent; the key beside it makes sure that the row
 -- is still of this subject, and of one key no more than one row is visible. Where somebody else
 -- updated the row meanwhile it finds nothing, for on recent minor releases a row is looked for at
--- its ctid alone; then, and when the window has ended during the wait, the loop below decides.
+-- its ctid alone; then the loop below decides. Who waited for somebody who gave up counts in the
+-- window that was open before the wait: nobody changed it since.
 -- Does not wait for purge: a count whose window has ended is nothing.
--- What is not plain goes to _hit_special: a limit with another algorithm, in another mode, or
--- durable; a subject with an override or a block, as
--- its counter is stamped with a reset_at of null and so falls through both straight ways; and, once
--- any limit has had another mode, a refusal of a call with its own limit.
+-- Windows of the calendar that are open go the same way, sliding windows and buckets that are
+-- looked up have straight ways of their own. What is not plain goes to _hit_special: a limit in
+-- another mode, or durable; an algorithm that the call brings; a subject with an override or a
+-- block, as its counter is stamped with a reset_at of null and so falls through both straight ways;
+-- and, once any limit has had another mode, a refusal of a call with its own limit.
 create or replace function pglimit.hit(
     limit_name text,
     subject text,
@@ -51,6 +53,9 @@ declare
     v_on_outage text;
     v_version bigint;
     v_plain boolean;
+    v_us bigint;
+    v_burst bigint;
+    v_fill interval;
     v_special boolean;
     v_ctid tid;
     v_left bigint;
@@ -113,15 +118,15 @@ begin
         end if;
         select
             coalesce(v_max, l.max_hits), coalesce(v_per, l.per), l.on_outage, l.limit_version,
-            l.plain
-        into hit.max_hits, hit.per, v_on_outage, v_version, v_plain
+            l.plain, l.straight_us, l.straight_burst, l.straight_fill
+        into hit.max_hits, hit.per, v_on_outage, v_version, v_plain, v_us, v_burst, v_fill
         from pglimit.limits l
         where l.tenant = split_part(v_key, e'\x1f', 1) and l.limit_name = hit.limit_name;
         if not found then
             select
                 coalesce(v_max, l.max_hits), coalesce(v_per, l.per), l.on_outage, l.limit_version,
-                l.plain
-            into hit.max_hits, hit.per, v_on_outage, v_version, v_plain
+                l.plain, l.straight_us, l.straight_burst, l.straight_fill
+            into hit.max_hits, hit.per, v_on_outage, v_version, v_plain, v_us, v_burst, v_fill
             from pglimit.limits l
             where l.tenant = '' and l.limit_name = hit.limit_name;
             if not found then
@@ -129,6 +134,28 @@ begin
                     hit.limit_name, hit.subject, v_max, v_per, hit.cost,
                     hit.algorithm, hit.burst, split_part(v_key, e'\x1f', 1));
                 perform pglimit._unknown_limit(hit.limit_name, v_max);
+            end if;
+        end if;
+        if v_us is not null then
+            -- another algorithm
+            if v_per is not null or not v_plain and v_max is not null then
+                v_plain := false;
+                v_us := null;
+            elsif v_burst is not null then
+                return coalesce(
+                    pglimit._hit_bucket(
+                        v_key, hit.cost, hit.max_hits, v_burst, hit.per, v_us, v_fill, v_on_outage,
+                        v_version),
+                    pglimit._hit_special(
+                        hit.limit_name, hit.subject, null, null, hit.cost, null, null,
+                        split_part(v_key, e'\x1f', 1)));
+            elsif not v_plain then
+                return coalesce(
+                    pglimit._hit_sliding(
+                        v_key, hit.cost, hit.max_hits, hit.per, v_us, v_on_outage, v_version),
+                    pglimit._hit_special(
+                        hit.limit_name, hit.subject, null, null, hit.cost, null, null,
+                        split_part(v_key, e'\x1f', 1)));
             end if;
         end if;
         if not v_plain then
@@ -192,7 +219,12 @@ begin
     end if;
 
     -- a new key, an ended window, a cost above the limit, a turn that is used up, a lost race, a
-    -- stamped row
+    -- stamped row; of the calendar, whose windows begin elsewhere, none of them
+    if v_us is not null then
+        return pglimit._hit_special(
+            hit.limit_name, hit.subject, v_max, null, hit.cost, null, null,
+            split_part(v_key, e'\x1f', 1));
+    end if;
     for v_attempt in 1..1000 loop
         select c.turn, c.used, c.reset_at
         into v_turn, v_used, v_reset

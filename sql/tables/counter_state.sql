@@ -13,6 +13,7 @@ create type pglimit.counter_state as (
     previous bigint,
     open_since timestamptz,
     bucket_sums bigint[],
+    counted_by bigint,
     counted_at timestamptz
 );
 

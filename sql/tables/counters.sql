@@ -36,6 +36,7 @@ create unlogged table pglimit.counters (
     previous bigint,
     open_since timestamptz,
     bucket_sums bigint[],
+    counted_by bigint,
     counted_at timestamptz,
     constraint counters_pkey primary key (key, turn)
 ) with (
@@ -68,6 +69,8 @@ comment on column pglimit.counters.open_since is
 comment on column pglimit.counters.bucket_sums is
     'of a token bucket, in microseconds since open_since: given back by settlements, by refunds; '
     'charged by holds that are not settled';
+comment on column pglimit.counters.counted_by is
+    'the limit_version of the row by which it counts, where a straight way may go on with it';
 comment on column pglimit.counters.counted_at is
     'of a token bucket: when it was last changed, and so until when it leaked at the rate it has';
 comment on column pglimit.counters.shadow_refused is

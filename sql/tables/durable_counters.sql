@@ -14,6 +14,7 @@ create table pglimit.durable_counters (
     previous bigint,
     open_since timestamptz,
     bucket_sums bigint[],
+    counted_by bigint,
     counted_at timestamptz,
     constraint durable_counters_pkey primary key (key, turn)
 ) with (

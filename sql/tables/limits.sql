@@ -15,7 +15,34 @@ create table pglimit.limits (
     time_zone text,
     on_lapse text not null default 'keep',
     plain boolean generated always as (
-        mode = 'enforce' and algorithm = 'fixed_window' and not durable and carries_until is null
+        mode = 'enforce' and algorithm in ('fixed_window', 'calendar') and not durable
+            and carries_until is null
+    ) stored,
+    straight_us bigint generated always as (
+        case
+            when mode <> 'enforce' or durable or carries_until is not null
+                or algorithm = 'fixed_window' then null
+            when algorithm = 'calendar' then 0
+            -- products of microseconds and hits fit a bigint, and spans of time a double
+            when max_hits > 0
+                and extract(epoch from per) * 1000000 * greatest(max_hits, burst) < 2e18
+                and extract(epoch from per) * greatest(max_hits, burst)
+                    / greatest(max_hits, 1) < 3e8
+                then (extract(epoch from per) * 1000000)::bigint
+        end
+    ) stored,
+    straight_burst bigint generated always as (
+        case when algorithm = 'token_bucket' then coalesce(burst, max_hits) end
+    ) stored,
+    straight_fill interval generated always as (
+        case
+            when algorithm = 'token_bucket' and max_hits > 0
+                and extract(epoch from per) * coalesce(burst, max_hits)
+                    / greatest(max_hits, 1) < 3e8
+                then make_interval(secs => ceil(
+                    extract(epoch from per) * 1000000 * coalesce(burst, max_hits)
+                    / greatest(max_hits, 1))::double precision / 1000000)
+        end
     ) stored,
     open_until timestamptz,
     carries_until timestamptz,
@@ -48,6 +75,13 @@ comment on column pglimit.limits.carries_until is
     'as open_until, while counters are to be carried over a change (see limit_carries); purge '
     'makes it null once it has passed, for speed alone';
 comment on column pglimit.limits.plain is
-    'whether hit''s straight way serves it: one column to read there, and one if';
+    'whether hit''s straight way serves its open windows: one column to read there, and one if';
+comment on column pglimit.limits.straight_us is
+    'per in microseconds, where a straight way of sliding_window or token_bucket serves it; of a '
+    'calendar 0; null for the others';
+comment on column pglimit.limits.straight_burst is
+    'of a token_bucket what it holds, null for the others: tells the straight ways apart';
+comment on column pglimit.limits.straight_fill is
+    'of a token_bucket how long it takes to fill: more is only lacking where the clock went back';
 comment on column pglimit.limits.limit_version is
     'grows with every change of any limit or endpoint and is never used twice';

@@ -195,6 +195,10 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 		select pglimit.set_limit('bench_sliding', max_hits => 1000000, per => '1 minute', algorithm => 'sliding_window');
 		select pglimit.set_limit('bench_bucket', max_hits => 1000000, per => '1 minute', algorithm => 'token_bucket');
 		select pglimit.set_limit('bench_calendar', max_hits => 100000000, per => '1 hour', algorithm => 'calendar');
+		select pglimit.set_limit('bench_row_full', max_hits => 10, per => '1000 days');
+		select pglimit.set_limit('bench_sliding_full', max_hits => 10, per => '1000 days', algorithm => 'sliding_window');
+		select pglimit.set_limit('bench_bucket_full', max_hits => 10, per => '1000 days', algorithm => 'token_bucket');
+		select pglimit.set_limit('bench_calendar_full', max_hits => 10, per => '1 year', algorithm => 'calendar');
 		select pglimit.set_endpoint('plain', endpoint_cap => 25, time_bound => '30 s', in_installation => false);
 		select pglimit.set_endpoint('fair', endpoint_cap => 25, time_bound => '30 s', in_installation => false, fair => true);
 		select pglimit.set_endpoint('two_pools', holder_cap => 25, endpoint_cap => 25, time_bound => '30 s', in_installation => false);

@@ -51,7 +51,11 @@ const (
 	hitMany script = `\set base random(0, 99)
 	select count(*) from pglimit.hit_many(array_fill('bench'::text, array[100]), (select array_agg('k' || 100 * i + :base) from generate_series(0, 99) i), null, array_fill(1000000::bigint, array[100]), array_fill('1 minute'::interval, array[100]))`
 
-	hitRefused script = `select * from pglimit.hit('bench', 'refused', max_hits => 10, per => '1 day')`
+	hitRefused         script = `select * from pglimit.hit('bench', 'refused', max_hits => 10, per => '1 day')`
+	hitLookedUpRefused script = `select * from pglimit.hit('bench_row_full', 'refused')`
+	hitSlidingRefused  script = `select * from pglimit.hit('bench_sliding_full', 'refused')`
+	hitBucketRefused   script = `select * from pglimit.hit('bench_bucket_full', 'refused')`
+	hitCalendarRefused script = `select * from pglimit.hit('bench_calendar_full', 'refused')`
 
 	// A claim that lost three races has no permit, and its release finds none.
 	series script = `select coalesce(bench.claim('series', 25, '30 s'), 0) as permit_id \gset
@@ -116,7 +120,12 @@ var rows = []struct {
 		return b.compare(ctx, "`hit`, limit looked up, against given", hitLookedUp, hit, 0.85)
 	}},
 	{"many", (*bench).many},
-	{"refused", (*bench).refused},
+	{"refused", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.refused(ctx, "refused `hit` on a hot key", hitRefused)
+	}},
+	{"lookup-refused", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.refused(ctx, "refused `hit`, limit looked up", hitLookedUpRefused)
+	}},
 	{"hit-held", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.held(ctx, "`hit` on a hot key", hitHot)
 	}},
@@ -126,17 +135,26 @@ var rows = []struct {
 	{"sliding", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.compare(ctx, "`hit` by `sliding_window`, against `fixed_window`, both looked up", hitSliding, hitLookedUp, 0)
 	}},
+	{"sliding-refused", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.refused(ctx, "refused `hit` by `sliding_window`, limit looked up", hitSlidingRefused)
+	}},
 	{"sliding-held", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.held(ctx, "`hit` by `sliding_window` on a hot key", hitSlidingHot)
 	}},
 	{"bucket", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.compare(ctx, "`hit` by `token_bucket`, against `fixed_window`, both looked up", hitBucket, hitLookedUp, 0)
 	}},
+	{"bucket-refused", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.refused(ctx, "refused `hit` by `token_bucket`, limit looked up", hitBucketRefused)
+	}},
 	{"bucket-held", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.held(ctx, "`hit` by `token_bucket` on a hot key", hitBucketHot)
 	}},
 	{"calendar", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.compare(ctx, "`hit` by `calendar`, against `fixed_window`, both looked up", hitCalendar, hitLookedUp, 0)
+	}},
+	{"calendar-refused", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.refused(ctx, "refused `hit` by `calendar`, limit looked up", hitCalendarRefused)
 	}},
 	{"calendar-held", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.held(ctx, "`hit` by `calendar` on a hot key", hitCalendarHot)
@@ -278,15 +296,15 @@ func (b *bench) underSnapshot(ctx context.Context, s script) (float64, error) {
 	return tps, b.vacuum(ctx)
 }
 
-// refused measures hits that are refused, and what they leave in the database.
-func (b *bench) refused(ctx context.Context) ([]result, error) {
+// refused measures hits of a limit of 10 that are refused, and what they leave in the database.
+func (b *bench) refused(ctx context.Context, title string, hit script) ([]result, error) {
 	conn, err := pgx.Connect(ctx, b.app.String())
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	for range 10 { // uses the limit up
-		if _, err := conn.Exec(ctx, string(hitRefused)); err != nil {
+		if _, err := conn.Exec(ctx, string(hit)); err != nil {
 			return nil, err
 		}
 	}
@@ -298,7 +316,7 @@ func (b *bench) refused(ctx context.Context) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	results, err := b.compare(ctx, "refused `hit` on a hot key, against `select 1`", hitRefused, nothing, 0.55)
+	results, err := b.compare(ctx, title+", against `select 1`", hit, nothing, 0.55)
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,9 @@
 -- key without a row, first its creation lock; for a hold, last the installation's row in a new
 -- epoch. A refusal writes and locks nothing.
 -- Safe under concurrency because it decides by a plain read and writes only to the row as it was
--- read (every change counts up changes, or the turn) and without having waited; else it decides
--- again by the row under its lock, with a fresh clock and a fresh look at the override. Who sets an
+-- read (every change counts up changes, or the turn); else it decides again by the row under its
+-- lock, with a fresh clock and a fresh look at the override. Who waited for somebody who gave up
+-- counts as of the instant before the wait: nobody changed the row since. Who sets an
 -- override stamps the row, a change as well, so a row that is unstamped then has no override that
 -- could hold, and a stamp is taken off only when none is left.
 -- Sources: sliding_window weighs the window before by how much of it is still within one length of
@@ -85,7 +86,6 @@ declare
     v_elapsed numeric;
     v_level numeric;
     v_rate bigint;
-    v_seen timestamptz;
     v_changes integer;
     v_given boolean := _hit_special.max_hits is not null and _hit_special.per is not null;
     v_on_outage text;
@@ -167,8 +167,7 @@ begin
             v_phase := 'look';
             continue;
         end if;
-        v_seen := clock_timestamp();
-        v_now := coalesce(_hit_special.at, v_seen);
+        v_now := coalesce(_hit_special.at, clock_timestamp());
         v_reset := coalesce(v_row.reset_at, v_row.special_reset_at);
         v_end := v_reset;
 
@@ -253,8 +252,8 @@ begin
                     or v_reset - v_row.window_start <> v_per;
             end if;
             if v_other then
-                -- counted in another way until now, or of before a change. A bucket leaks in the way
-                -- it is asked for since it was counted, and not for before there was that way
+                -- counted in another way until now, or of before a change. A bucket leaks in the
+                -- way it is asked for since it was counted, and not before there was that way
                 v_since := case
                     when v_version = v_override.limit_version
                         then greatest(v_override.updated_at, v_override.valid_from)
@@ -453,10 +452,21 @@ begin
             when not v_row.overridden and v_row.algorithm is null then v_reset
         end;
         v_row.special_reset_at := case when v_row.reset_at is null then v_reset end;
+        -- a straight way may go on with what is counted by the row alone, and is no debt
+        v_row.counted_by := case
+            when num_nonnulls(
+                    _hit_special.max_hits, _hit_special.per, _hit_special.algorithm,
+                    _hit_special.burst) = 0
+                and v_rule.straight_us > 0
+                and not v_row.overridden
+                and v_after >= 0
+                and v_row.previous <= v_rule.max_hits
+                then v_rule.limit_version
+        end;
         if v_phase <> 'look' then
             perform pglimit._keep_count(v_key, v_row, v_now, coalesce(v_rule.durable, false));
         else
-            -- as it was when it was read, and not after a wait; else once more, under its lock
+            -- as it was when it was read; else once more, under its lock
             if v_rule.durable then
                 perform set_config('synchronous_commit', 'on', true);
                 update pglimit.durable_counters c
@@ -475,11 +485,11 @@ begin
                     previous = v_row.previous,
                     open_since = v_row.open_since,
                     bucket_sums = v_row.bucket_sums,
+                    counted_by = v_row.counted_by,
                     counted_at = v_row.counted_at
                 where c.key = v_key
                     and c.turn = v_row.turn
-                    and c.changes = v_changes
-                    and clock_timestamp() < v_seen + interval '100 ms';
+                    and c.changes = v_changes;
             else
                 update pglimit.counters c
                 set turn = case
@@ -497,11 +507,11 @@ begin
                     previous = v_row.previous,
                     open_since = v_row.open_since,
                     bucket_sums = v_row.bucket_sums,
+                    counted_by = v_row.counted_by,
                     counted_at = v_row.counted_at
                 where c.key = v_key
                     and c.turn = v_row.turn
-                    and c.changes = v_changes
-                    and clock_timestamp() < v_seen + interval '100 ms';
+                    and c.changes = v_changes;
             end if;
             if not found then
                 v_phase := 'lock';

@@ -46,6 +46,7 @@ begin
             previous = _keep_count.counter.previous,
             open_since = _keep_count.counter.open_since,
             bucket_sums = _keep_count.counter.bucket_sums,
+            counted_by = _keep_count.counter.counted_by,
             counted_at = _keep_count.counter.counted_at
         where c.key = _keep_count.key and c.turn = v_turn;
     else
@@ -62,6 +63,7 @@ begin
             previous = _keep_count.counter.previous,
             open_since = _keep_count.counter.open_since,
             bucket_sums = _keep_count.counter.bucket_sums,
+            counted_by = _keep_count.counter.counted_by,
             counted_at = _keep_count.counter.counted_at
         where c.key = _keep_count.key and c.turn = v_turn;
     end if;
