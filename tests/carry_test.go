@@ -2,12 +2,16 @@ package tests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/big"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"pgregory.net/rapid"
 
 	"github.com/pglimit/pglimit/tests/dbtest"
@@ -717,4 +721,150 @@ func TestCarrySteps(t *testing.T) {
 			step(t, db, app, operator)
 		})
 	}
+}
+
+// TestCarryInUse is C-15 under load: everybody hits while the limit is raised, lowered and reset, and each counter is
+// carried once over each change.
+func TestCarryInUse(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range eachAlgorithm {
+		t.Run(algorithm, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.New(t)
+			operator := db.Conn("pglimit_operator")
+			setCarry(t, operator, 5, algorithm, "keep", "")
+			conns := appConns(t, db, 4)
+			var allowed, calls atomic.Int64
+			var stop atomic.Bool
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				together(t, conns, func(_ int, conn *pgx.Conn) {
+					for !stop.Load() {
+						var ok bool
+						if err := conn.QueryRow(t.Context(), "select allowed from pglimit.hit('l', 's')").Scan(&ok); err != nil {
+							t.Error(err)
+							return
+						}
+						if calls.Add(1); ok {
+							allowed.Add(1)
+						}
+					}
+				})
+			}()
+			want := int64(5)
+			for _, step := range []struct {
+				carry       string
+				quota, more int64
+			}{
+				// lowered before it is reset, or a hit that knows the old limit finds room in what the new one began
+				{"keep", 5, 0}, {"reset", 5, 5}, {"proportional", 10, 0}, {"keep", 12, 2}, {"keep", 3, 0}, {"reset", 3, 3},
+				{"proportional", 9, 0}, {"keep", 10, 1}, {"proportional", 5, 0}, {"reset", 20, 20}, {"keep", 1, 0}, {"reset", 1, 1}, {"keep", 4, 3},
+			} {
+				setCarry(t, operator, int(step.quota), algorithm, step.carry, "")
+				want += step.more
+				before := calls.Load()
+				for deadline := time.Now().Add(20 * time.Second); allowed.Load() < want || calls.Load() < before+20; {
+					if time.Now().After(deadline) {
+						break
+					}
+					time.Sleep(time.Millisecond)
+				}
+				if got := allowed.Load(); got != want {
+					t.Errorf("%+v: %d allowed, want %d", step, got, want)
+					want = got
+				}
+			}
+			stop.Store(true)
+			<-done
+		})
+	}
+}
+
+// TestCarryIsTold: what cannot be is refused with what to type, and what is to be carried is told by explain_limit and
+// list_changes.
+func TestCarryIsTold(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator, monitor := db.Conn("pglimit_app"), db.Conn("pglimit_operator"), db.Conn("pglimit_monitor")
+	for _, carry := range []string{"null", "''", "'all'", "'KEEP'", "repeat('x', 2000)"} {
+		_, err := operator.Exec(t.Context(), "select pglimit.set_limit('l', 10, '1 hour', carry => "+carry+")")
+		var server *pgconn.PgError
+		if !errors.As(err, &server) || server.Code != "PGL01" || server.Detail == "" || server.Hint == "" || len(server.Message) > 200 {
+			t.Errorf("carry %s: %v", carry, err)
+		}
+	}
+	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.limits"); n != 0 {
+		t.Errorf("%d limits", n)
+	}
+	mustExec(t, operator, "select pglimit.set_limit('l', 10, '1 hour')")
+	wantHit(t, app, "hit('l', 's', cost => 4)", "allowed", 6)
+	mustExec(t, operator, "select pglimit.set_limit('l', 20, '1 hour', carry => 'proportional'); select pglimit.set_limit('l', 5, '1 hour', carry => 'proportional')")
+	wantExplained(t, monitor, "'l', 's'", `.*counter: 4 used .*
+arithmetic: counted until the limit was changed, goes on in proportion \(10 to 20, 20 to 5\): 2 of 5
+answer: allowed: 3 left of 5`)
+	wantHit(t, app, "hit('l', 's')", "allowed", 2)
+	wantExplained(t, monitor, "'l', 's'", `.*arithmetic: 3 of 5 in the window that ends in .*`)
+	mustExec(t, operator, "select pglimit.set_limit('l', 5, '1 hour', carry => 'reset')")
+	wantExplained(t, monitor, "'l', 's'", `.*counter: 3 used .*
+arithmetic: 0 of 5: what was counted before the limit was changed at 2.* is nothing
+answer: allowed: 5 left of 5`)
+	mustExec(t, operator, "select pglimit.set_limit('b', 4, '1 hour', 'token_bucket')")
+	wantHit(t, app, "hit('b', 's', cost => 3)", "allowed", 1)
+	mustExec(t, operator, "select pglimit.set_limit('b', 8, '2 hours', 'token_bucket')")
+	wantExplained(t, monitor, "'b', 's'", `.*arithmetic: filled by 4 per 01:00:00 until now, goes on by 8 per 02:00:00 and lacks as much: 3 of 8
+answer: allowed: 5 left of 8`)
+
+	got := mustStrings(t, monitor, "select concat_ws(' ', after ->> 'max_hits', after ->> 'carry') from pglimit.list_changes('l')")
+	if want := []string{"5 reset", "5 proportional", "20 proportional", "10"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, key := range []string{"open_until", "carries_until", "plain", "straight_us"} {
+		if mustScan[bool](t, monitor, "select bool_or(after ? '"+key+"' or before ? '"+key+"') from pglimit.list_changes('l')") {
+			t.Errorf("the history tells %s", key)
+		}
+	}
+}
+
+// TestRatesOfABucket: two callers who bring two rates do not round each other's hits up, and who is refused is let in when
+// it was told. Whatever was counted before fits a bucket.
+func TestRatesOfABucket(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	system := systemConn(t, db)
+	now := time.Date(2026, 10, 20, 0, 0, 0, 0, time.UTC)
+	ask := func(maxHits, per string, at time.Time, cost int64, more, want string) time.Duration {
+		t.Helper()
+		var got string
+		var retry *time.Duration
+		if err := system.QueryRow(t.Context(), fmt.Sprintf(`select reason || ' ' || remaining, retry_after from pglimit._hit_special('l', 's', %s, %s, $1, 'token_bucket', 10, '', at => $2%s)`, maxHits, per, more), cost, at).Scan(&got, &retry); err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Errorf("%s in %s at %v: %s, want %s", maxHits, per, at.Sub(now), got, want)
+		}
+		if retry == nil {
+			return 0
+		}
+		return *retry
+	}
+	const slow, fast = "'1 hour'", "'1 min'"
+	ask("7", slow, now, 10, "", "allowed 0")
+	retry := ask("7", fast, now, 1, "", "limit 0")
+	if retry != 8571429*time.Microsecond { // a seventh of a minute
+		t.Errorf("retry after %v", retry)
+	}
+	ask("7", fast, now.Add(retry-time.Microsecond), 1, "", "limit 0")
+	ask("7", slow, now.Add(retry), 1, "", "limit 0")
+	ask("7", fast, now.Add(retry), 1, "", "allowed 0")
+	// taking turns: of 2 and 6 that are used a third of a hit leaks three times
+	then := now.Add(100 * time.Hour)
+	ask("7", fast, then, 2, "", "allowed 8")
+	for i := range 3 {
+		then = then.Add(retry/3 + time.Microsecond)
+		ask("7", fast, then, 1, "", []string{"allowed 7", "allowed 5", "allowed 4"}[i])
+		ask("7", slow, then, 1, "", []string{"allowed 6", "allowed 4", "allowed 3"}[i])
+	}
+	mustExec(t, db.Conn("pglimit_app"), "select pglimit.charge('huge', 's', 9223372036854775807, max_hits => 1, per => '300 days')")
+	wantHit(t, db.Conn("pglimit_app"), "peek('huge', 's', 1, '300 days', algorithm => 'token_bucket')", "limit", 0)
 }
