@@ -758,8 +758,19 @@ func TestCarryInUse(t *testing.T) {
 				quota, more int64
 			}{
 				// lowered before it is reset, or a hit that knows the old limit finds room in what the new one began
-				{"keep", 5, 0}, {"reset", 5, 5}, {"proportional", 10, 0}, {"keep", 12, 2}, {"keep", 3, 0}, {"reset", 3, 3},
-				{"proportional", 9, 0}, {"keep", 10, 1}, {"proportional", 5, 0}, {"reset", 20, 20}, {"keep", 1, 0}, {"reset", 1, 1}, {"keep", 4, 3},
+				{"keep", 5, 0},
+				{"reset", 5, 5},
+				{"proportional", 10, 0},
+				{"keep", 12, 2},
+				{"keep", 3, 0},
+				{"reset", 3, 3},
+				{"proportional", 9, 0},
+				{"keep", 10, 1},
+				{"proportional", 5, 0},
+				{"reset", 20, 20},
+				{"keep", 1, 0},
+				{"reset", 1, 1},
+				{"keep", 4, 3},
 			} {
 				setCarry(t, operator, int(step.quota), algorithm, step.carry, "")
 				want += step.more
@@ -864,6 +875,11 @@ func TestRatesOfABucket(t *testing.T) {
 		then = then.Add(retry/3 + time.Microsecond)
 		ask("7", fast, then, 1, "", []string{"allowed 7", "allowed 5", "allowed 4"}[i])
 		ask("7", slow, then, 1, "", []string{"allowed 6", "allowed 4", "allowed 3"}[i])
+	}
+	for _, carry := range []string{"keep", "proportional", "reset", "proportional"} {
+		mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_limit('endless', 1, '36525 days', 'token_bucket', burst => 9223372036854775807, carry => '"+carry+"')")
+		mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_limit('endless', 9223372036854775807, '36525 days', 'token_bucket', burst => 1, carry => '"+carry+"')")
+		wantHit(t, db.Conn("pglimit_app"), "hit('endless', '"+carry+"')", "allowed", 0)
 	}
 	mustExec(t, db.Conn("pglimit_app"), "select pglimit.charge('huge', 's', 9223372036854775807, max_hits => 1, per => '300 days')")
 	wantHit(t, db.Conn("pglimit_app"), "peek('huge', 's', 1, '300 days', algorithm => 'token_bucket')", "limit", 0)

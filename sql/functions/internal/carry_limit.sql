@@ -49,11 +49,11 @@ begin
         v_rule.open_until,
         _carry_limit.new.updated_at + case v_rule.algorithm
             when 'calendar' then v_rule.per + interval '1 day'
-            when 'token_bucket' then least(
-                v_rule.per * 10 * ceil(
-                    coalesce(v_rule.burst, v_rule.max_hits)
-                    / greatest(v_rule.max_hits, 1)::double precision),
-                interval '36525 days')
+            when 'token_bucket' then make_interval(secs => least(
+                10 * extract(epoch from v_rule.per) * ceil(
+                    coalesce(v_rule.burst, v_rule.max_hits)::numeric
+                    / greatest(v_rule.max_hits, 1)),
+                extract(epoch from interval '36525 days'))::double precision)
             else v_rule.per
         end);
     -- a bucket that lets nothing by holds nothing
@@ -66,6 +66,11 @@ begin
             then coalesce(_carry_limit.new.burst, _carry_limit.new.max_hits)
         else 0
     end;
+    if carry = 'reset' then
+        -- whatever was to be done to counters of before is done by this
+        delete from pglimit.limit_carries c
+        where c.tenant = _carry_limit.new.tenant and c.limit_name = _carry_limit.new.limit_name;
+    end if;
     if carry = 'reset' or carry = 'proportional' and v_from <> v_to then
         insert into pglimit.limit_carries (
             tenant, limit_name, limit_version, changed_at, from_hits, to_hits, carries_until)

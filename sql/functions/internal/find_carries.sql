@@ -16,34 +16,38 @@ create or replace function pglimit._find_carries(
     out changed_at timestamptz
 )
 returns record
-language sql
+language plpgsql
 volatile
 parallel unsafe
 called on null input
 security invoker
 as $$
+#variable_conflict use_column
+begin
     select
         coalesce(bool_or(c.from_hits is null), false),
         array_agg(c.from_hits order by c.limit_version),
         array_agg(c.to_hits order by c.limit_version),
         max(c.changed_at)
+    into reset, from_hits, to_hits, changed_at
     from pglimit.limit_carries c
-    where c.tenant = rule.tenant
-        and c.limit_name = rule.limit_name
-        and c.limit_version <= rule.limit_version
-        and coalesce(c.changed_at > begun, true)
+    where c.tenant = _find_carries.rule.tenant
+        and c.limit_name = _find_carries.rule.limit_name
+        and c.limit_version <= _find_carries.rule.limit_version
+        and c.changed_at > coalesce(_find_carries.begun, '-infinity')
         and (
             c.from_hits is null
             or not exists (
                 select
                 from pglimit.limit_overrides o
                 where o.tenant = _find_carries.tenant
-                    and o.limit_name = rule.limit_name
+                    and o.limit_name = _find_carries.rule.limit_name
                     and o.subject = _find_carries.subject
                     and coalesce(o.valid_from <= c.changed_at, true)
                     and coalesce(o.valid_until > c.changed_at, true)
             )
-        )
+        );
+end
 $$;
 
 comment on function pglimit._find_carries(pglimit.limits, text, text, timestamptz) is
