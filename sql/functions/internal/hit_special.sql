@@ -221,18 +221,20 @@ begin
             if _hit_special.cost = 0 and not _hit_special.look_only then
                 v_rule.mode := 'enforce'; -- from _carry_counter, which wants it written in any mode
             end if;
-            select f.reset, f.from_hits, f.to_hits, f.changed_at
-            into v_nothing, v_from, v_to, v_carried_at
-            from pglimit._find_carries(
-                v_rule, _hit_special.tenant, _hit_special.subject,
-                case
-                    when v_row.algorithm is null
-                        then greatest(v_row.window_start, v_row.open_since)
-                    else v_row.open_since
-                end) f;
-            if v_nothing then
-                v_open := false;
-                v_reset := null;
+            v_since := v_row.open_since;
+            if v_row.algorithm is null then
+                v_since := greatest(v_row.window_start, v_since);
+            end if;
+            -- the row's last change is its present version
+            if coalesce(v_since < v_rule.updated_at, true) then
+                select f.reset, f.from_hits, f.to_hits, f.changed_at
+                into v_nothing, v_from, v_to, v_carried_at
+                from pglimit._find_carries(
+                    v_rule, _hit_special.tenant, _hit_special.subject, v_since) f;
+                if v_nothing then
+                    v_open := false;
+                    v_reset := null;
+                end if;
             end if;
         end if;
         if not v_open then
