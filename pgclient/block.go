@@ -100,7 +100,7 @@ type StrikeParams struct {
 	// Base is how long the first block is, and Factor how many times as long each further one, up to Maximum. Default to a
 	// minute, 2 and a day.
 	Base    *time.Duration
-	Factor  *int64
+	Factor  *float64
 	Maximum *time.Duration
 
 	// Decay is how long after a block the strikes are forgotten. Defaults to a day.
@@ -206,7 +206,11 @@ func (c *Client) Strike(ctx context.Context, p StrikeParams) (StrikeResult, erro
 	args.text("limit_name", p.Limit)
 	args.text("subject", p.Subject)
 	args.optionalDuration("base", or(p.Base, time.Minute))
-	args.numberOr(p.Factor, 2)
+	factor := 2.0
+	if p.Factor != nil {
+		factor = *p.Factor
+	}
+	args.add(factor)
 	args.optionalDuration("maximum", or(p.Maximum, 24*time.Hour))
 	args.optionalDuration("decay", or(p.Decay, 24*time.Hour))
 	args.optionalText("why", p.Why)

@@ -36,15 +36,16 @@ type Decision struct {
 	// Quota is the hits the limit allows, Remaining what is left of them after this one; never negative.
 	Quota, Remaining int64
 
-	// Reason is [ReasonAllowed] or [ReasonLimit]; or [ReasonNever] for a cost above the quota, and for a quota of zero.
-	// Of a limit that is not enforced it is [ReasonShadow] for what would have been refused, or [ReasonOff].
+	// Reason is [ReasonAllowed] or [ReasonLimit]; or [ReasonNever] for a cost above the quota, and for a quota of zero; or
+	// [ReasonBlocked] for a subject that is blocked or paused. Of a limit that is not enforced it is [ReasonShadow] for what
+	// would have been refused, or [ReasonOff]. Of [Client.Admit] it may be [ReasonOthers].
 	Reason Reason
 
 	// ResetAt is when the whole quota is there again, on the database's clock. Zero while nothing is counted.
 	ResetAt time.Time
 
-	// RetryAfter is how long to wait until the same hit can be allowed. Zero when allowed or never; with [ReasonShadow] it
-	// is what the refusal would have said.
+	// RetryAfter is how long to wait until the same hit can be allowed. Zero when allowed, never, or blocked for ever; with
+	// [ReasonShadow] it is what the refusal would have said.
 	RetryAfter time.Duration
 }
 

@@ -12,12 +12,12 @@ const (
 	// Instants go as microseconds: whole numbers, which every exec mode sends alike.
 	simulateSQL = `select event, allowed, reason, quota, remaining, retry_after
 from pglimit.simulate(limit_name => $1::text,
-    subjects => (select coalesce(array_agg(e.value order by e.n), '{}')
-        from json_array_elements_text($2::json) with ordinality e (value, n)),
-    instants => (select coalesce(array_agg('epoch'::timestamptz + e.value::bigint * interval '1 microsecond' order by e.n), '{}')
-        from json_array_elements_text($3::json) with ordinality e (value, n)),
-    costs => (select coalesce(array_agg(e.value::bigint order by e.n), '{}')
-        from json_array_elements_text($4::json) with ordinality e (value, n)),
+    subjects => (select coalesce(pg_catalog.array_agg(e.value order by e.n), '{}')
+        from pg_catalog.json_array_elements_text($2::json) with ordinality e (value, n)),
+    instants => (select coalesce(pg_catalog.array_agg('epoch'::timestamptz + e.value::bigint * interval '1 microsecond' order by e.n), '{}')
+        from pg_catalog.json_array_elements_text($3::json) with ordinality e (value, n)),
+    costs => (select coalesce(pg_catalog.array_agg(e.value::bigint order by e.n), '{}')
+        from pg_catalog.json_array_elements_text($4::json) with ordinality e (value, n)),
     max_hits => $5::bigint, per => $6::interval, algorithm => $7::text, burst => $8::bigint, tenant => $9::text,
     time_zone => $10::text)
 order by event`

@@ -71,11 +71,12 @@ type Hold struct {
 	// ID is what [Client.Settle] takes. Zero when nothing was charged: settling it is allowed and changes nothing.
 	ID int64
 
-	// Reason is [ReasonHeld]; [ReasonLimit], or [ReasonNever] for an estimate above the quota. Of a limit that is not
-	// enforced it may be [ReasonShadow] or [ReasonOff].
+	// Reason is [ReasonHeld]; [ReasonLimit], [ReasonNever] for an estimate above the quota, or [ReasonBlocked]. Of a limit
+	// that is not enforced it may be [ReasonShadow] or [ReasonOff].
 	Reason Reason
 
-	// Remaining is what is left, RetryAfter how long to wait until the same hold can be made; zero when held or never.
+	// Remaining is what is left, RetryAfter how long to wait until the same hold can be made; zero when held, never, or
+	// blocked for ever.
 	Remaining  int64
 	RetryAfter time.Duration
 }
@@ -97,9 +98,9 @@ type HoldParams struct {
 	TTL time.Duration
 }
 
-// HitUpToParams are the arguments of [Client.HitUpTo]. The cost of Hit is not heeded.
+// HitUpToParams are the arguments of [Client.HitUpTo].
 type HitUpToParams struct {
-	// Hit names the limit and the subject.
+	// Hit names the limit and the subject. Its Cost must be left out: Wanted is in its place.
 	Hit HitParams
 
 	// AtLeast is how much is worth having. Defaults to 1.
@@ -133,7 +134,8 @@ type RefundParams struct {
 
 // Settlement is the answer to [Client.Settle].
 type Settlement struct {
-	// Settled is whether the hold is settled, by this call or an earlier one.
+	// Settled is whether the hold is settled, by this call or an earlier one. The settlement of ID zero, of a [Hold] that
+	// charged nothing, is too.
 	Settled bool `db:"settled"`
 
 	// Reason is [ReasonSettled]; [ReasonAgain] when it was settled before; [ReasonLapsed] when its time was over; or
@@ -156,7 +158,8 @@ func limitOf(args *arguments, maxHits *int64, per *time.Duration, algorithm Algo
 }
 
 // Charge counts what was used already, whether or not it was left: the count goes into debt, down to MaxDebt below nothing.
-// While there is debt every hit is refused. It is counted whatever becomes of ctx, as in [Client.Hit].
+// While there is debt every hit is refused. It is counted whatever becomes of ctx, as in [Client.Hit], and also while the
+// subject is blocked.
 func (c *Client) Charge(ctx context.Context, p ChargeParams) (Charge, error) {
 	var args arguments
 	args.text("limit_name", p.Limit)
@@ -180,6 +183,9 @@ func (c *Client) Charge(ctx context.Context, p ChargeParams) (Charge, error) {
 // nobody's way: go by Wanted where the Reason is [ReasonShadow] or [ReasonOff].
 func (c *Client) HitUpTo(ctx context.Context, p HitUpToParams) (Decision, error) {
 	var args arguments
+	if p.Hit.Cost != nil {
+		args.fail(invalidArgument("a hit with a Cost", "HitUpTo takes AtLeast and Wanted instead"))
+	}
 	args.text("limit_name", p.Hit.Limit)
 	args.text("subject", p.Hit.Subject)
 	args.add(p.Wanted)

@@ -58,6 +58,11 @@ func TestChargeAndRefund(t *testing.T) {
 	want(t, "allowed", d.Allowed, true)
 	d = must(db.app.HitUpTo(ctx, up))(t)
 	want(t, "nothing left", d.Charged, 0)
+	up.Hit.Cost = pgclient.N(1)
+	if _, err := db.app.HitUpTo(ctx, up); !errors.Is(err, pgclient.ErrInvalidArgument) {
+		t.Errorf("a cost and what is wanted: %v", err)
+	}
+	up.Hit.Cost = nil
 	want(t, "reason", d.Reason, pgclient.ReasonLimit)
 	refund.Cost = 100
 	want(t, "all of it", must(db.app.Refund(ctx, refund))(t), 5)

@@ -68,20 +68,20 @@ type Admission struct {
 }
 
 // RetryAfter is the longest wait of those that were refused, after which the same may be admitted. Zero when it was, or
-// when no wait helps, as one of them is [ReasonNever].
+// when no wait helps, as one of them is [ReasonNever] or blocked for ever.
 func (a *Admission) RetryAfter() time.Duration {
 	var longest time.Duration
 	if a.Admitted {
 		return 0
 	}
 	for _, d := range a.Hits {
-		if d.Reason == ReasonNever {
+		if d.Reason != ReasonOthers && d.RetryAfter == 0 {
 			return 0
 		}
 		longest = max(longest, d.RetryAfter)
 	}
 	for _, p := range a.Permits {
-		if p.Reason == ReasonNever {
+		if p.Reason != ReasonOthers && p.RetryAfter == 0 {
 			return 0
 		}
 		longest = max(longest, p.RetryAfter)
@@ -226,7 +226,7 @@ func (a *arguments) wantedHit(p HitParams) want {
 	a.check("subject", p.Subject)
 	a.check("algorithm", string(p.Algorithm))
 	return want{
-		Limit: &p.Limit, Subject: &p.Subject, Cost: p.Cost, MaxHits: p.MaxHits, Per: a.span("per", p.Per),
+		Limit: &p.Limit, Subject: &p.Subject, Cost: p.Cost, MaxHits: p.MaxHits, Per: a.windowSpan("per", p.Per, p.Algorithm),
 		Algorithm: p.Algorithm, Burst: p.Burst,
 	}
 }
@@ -262,6 +262,21 @@ func (a *arguments) span(name string, d *time.Duration) string {
 		a.fail(invalidArgument(fmt.Sprintf("%s of %v", name, *d), "it must be at least a microsecond"))
 	}
 	return fmt.Sprintf("%d microseconds", d.Microseconds())
+}
+
+// windowSpan is the length of a window likewise, for a calendar by its name.
+func (a *arguments) windowSpan(name string, d *time.Duration, algorithm Algorithm) string {
+	if d != nil && algorithm == AlgorithmCalendar {
+		switch *d {
+		case 7 * 24 * time.Hour:
+			return "1 week"
+		case CalendarMonth:
+			return "1 month"
+		case CalendarYear:
+			return "1 year"
+		}
+	}
+	return a.span(name, d)
 }
 
 func (a *arguments) wants(wants []want) {

@@ -88,6 +88,22 @@ func TestAdmit(t *testing.T) {
 	want(t, "wait", never.RetryAfter(), 0)
 	want(t, "others", never.Permits[0].Reason, pgclient.ReasonOthers)
 
+	// windows of the calendar, and a wait that would help the other alone
+	calendar := pgclient.AdmitParams{Hits: []pgclient.HitParams{}}
+	for _, per := range []time.Duration{time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, pgclient.CalendarMonth, pgclient.CalendarYear} {
+		calendar.Hits = append(calendar.Hits, pgclient.HitParams{
+			Limit: per.String(), Subject: "u1", Algorithm: pgclient.AlgorithmCalendar, MaxHits: pgclient.N(1), Per: pgclient.D(per),
+		})
+	}
+	want(t, "calendar", must(db.app.Admit(ctx, calendar))(t).Admitted, true)
+	if wait := must(db.app.Admit(ctx, calendar))(t).RetryAfter(); wait <= 0 || wait > 366*24*time.Hour {
+		t.Errorf("got retry after %v, want within the year", wait)
+	}
+	must(db.operator.Block(ctx, pgclient.BlockParams{Limit: time.Hour.String(), Subject: "u1"}))(t)
+	blocked := must(db.app.Admit(ctx, calendar))(t)
+	want(t, "reason", blocked.Hits[0].Reason, pgclient.ReasonBlocked)
+	want(t, "wait", blocked.RetryAfter(), 0)
+
 	for _, bad := range []pgclient.AdmitParams{
 		{Hits: []pgclient.HitParams{{Limit: "api", Subject: "s", Tenant: "t"}}},
 		{Hits: []pgclient.HitParams{{Limit: "api"}}},

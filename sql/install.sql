@@ -34,6 +34,8 @@
 {{ template "functions/internal/hit_special.sql" . }}
 {{ template "functions/internal/hit_bucket.sql" . }}
 {{ template "functions/internal/hit_sliding.sql" . }}
+{{ template "functions/internal/counted_by.sql" . }}
+{{ template "functions/internal/hit_given.sql" . }}
 {{ template "functions/internal/carry_counter.sql" . }}
 {{ template "functions/internal/stamp_counter.sql" . }}
 {{ template "functions/internal/ready_limit.sql" . }}

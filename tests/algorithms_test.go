@@ -132,8 +132,8 @@ func floor(r *big.Rat) int64 {
 
 // straightWays are the straight ways of hit, for a subject $1, a cost $2 and an instant $4.
 var straightWays = map[string]string{
-	"sliding_window": `pglimit._hit_sliding(e'\x1fl\x1f' || $1, $2, l.max_hits, l.per, l.straight_us, l.on_outage, l.limit_version, $4)`,
-	"token_bucket":   `pglimit._hit_bucket(e'\x1fl\x1f' || $1, $2, l.max_hits, l.straight_burst, l.per, l.straight_us, l.straight_fill, l.on_outage, l.limit_version, $4)`,
+	"sliding_window": `pglimit._hit_sliding(e'\x1fl\x1f' || $1, $2, l.max_hits, l.per, l.straight_us, l.on_outage, l.limit_version, l.limit_version, $4)`,
+	"token_bucket":   `pglimit._hit_bucket(e'\x1fl\x1f' || $1, $2, l.max_hits, l.straight_burst, l.per, l.straight_us, l.straight_fill, l.on_outage, l.limit_version, l.limit_version, $4)`,
 }
 
 // TestAlgorithms is C-05. It compares random hits at random instants with an oracle that is plain, slow and exact: what is allowed,
@@ -283,6 +283,14 @@ func TestAlgorithmOfTheCall(t *testing.T) {
 		}
 		wantHit(t, app, call[:len(call)-1]+", cost => 3)", "never", 0)
 	}
+	// it beats the row's, also where the rest is the row's
+	mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_limit('row', 2, '1 hour', 'token_bucket', 9)")
+	for i, call := range []string{"peek('row', 's', algorithm => 'fixed_window')", "hit('row', 's', algorithm => 'fixed_window')"} {
+		if r := wantHit(t, app, call, "allowed", 2-int64(i)); r.Quota != 2 {
+			t.Errorf("%s: a quota of %d", call, r.Quota)
+		}
+	}
+	wantHit(t, app, "peek('row', 's')", "allowed", 8)
 	for _, bad := range []string{
 		"1, '1 hour', algorithm => 'leaky'", "1, '1 hour', burst => 2", "1, '1 hour', algorithm => 'fixed_window', burst => 2",
 		"1, '1 hour', algorithm => 'token_bucket', burst => 0", "1, '2 months', algorithm => 'calendar'", "1, '30 days', algorithm => 'calendar'",
@@ -318,6 +326,19 @@ func TestCalendarWindows(t *testing.T) {
 		{"1 month", "", "2028-02-29T12:00:00Z", "2028-03-01T00:00:00Z"},
 		{"1 year", "Asia/Kathmandu", "2026-12-31T18:14:59Z", "2026-12-31T18:15:00Z"},
 		{"1 hour", "Asia/Kathmandu", "2026-12-31T18:14:59Z", "2026-12-31T18:15:00Z"},
+		// an hour that comes twice is two hours, of which each is one
+		{"1 hour", "Europe/Berlin", "2026-10-25T02:30:00+02:00", "2026-10-25T03:00:00+02:00"},
+		{"1 hour", "Europe/Berlin", "2026-10-25T02:30:00+01:00", "2026-10-25T03:00:00+01:00"},
+		{"1 hour", "Europe/Berlin", "2026-03-29T01:59:59+01:00", "2026-03-29T03:00:00+02:00"},
+		// a window that had ended before it began let everything by
+		{"1 hour", "Australia/Lord_Howe", "2026-10-04T02:40:00+11:00", "2026-10-04T03:00:00+11:00"},
+		// midnight comes twice: the first hour of it is of the day before
+		{"1 day", "America/Havana", "2026-11-01T00:30:00-04:00", "2026-11-01T00:00:00-05:00"},
+		{"1 day", "America/Havana", "2026-11-01T00:30:00-05:00", "2026-11-02T00:00:00-05:00"},
+		{"1 month", "America/Havana", "2026-11-01T00:30:00-04:00", "2026-11-01T00:00:00-05:00"},
+		{"1 hour", "Europe/Berlin", "2026-10-25T02:10:00+02:00", "2026-10-25T02:00:00+01:00"}, // that hour comes twice
+		{"1 hour", "Europe/Berlin", "2026-10-25T02:10:00+01:00", "2026-10-25T03:00:00+01:00"},
+		{"1 hour", "Europe/Berlin", "2026-03-29T01:30:00+01:00", "2026-03-29T03:00:00+02:00"},
 	} {
 		mustExec(t, operator, fmt.Sprintf("select pglimit.set_limit('l%d', 1, '%s', 'calendar', time_zone => nullif('%s', ''))", i, step.per, step.zone))
 		want, err := time.Parse(time.RFC3339, step.reset)
@@ -357,6 +378,33 @@ func TestAlgorithmIsChanged(t *testing.T) {
 	}
 }
 
+// TestDurableCommits: a transaction that counts at a durable limit commits to disk whatever the session says, and no less
+// safely than it says.
+func TestDurableCommits(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app := db.Conn("pglimit_app")
+	mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_limit('bill', 100, '1 day', durable => true), pglimit.set_limit('l', 100, '1 day')")
+	id := mustScan[int64](t, app, "select hold_id from pglimit.hold('bill', 'held', 5, '1 hour')")
+	for session, want := range map[string]string{"off": "on", "local": "on", "on": "on", "remote_apply": "remote_apply"} {
+		for _, call := range []string{"hit('bill', 'new " + session + "')", "hit('bill', 'new " + session + "')", fmt.Sprintf("settle(%d, 3)", id), "refund('bill', 'held', 1)"} {
+			mustExec(t, app, "begin; set local synchronous_commit = "+session)
+			mustExec(t, app, "select from pglimit."+call)
+			got := mustScan[string](t, app, "select current_setting('synchronous_commit')")
+			mustExec(t, app, map[bool]string{true: "rollback", false: "commit"}[call[0] == 's']) // to be settled again
+			if got != want {
+				t.Errorf("%s with %s: %s", call, session, got)
+			}
+		}
+		mustExec(t, app, "begin; set local synchronous_commit = "+session)
+		mustExec(t, app, "select from pglimit.hit('l', 's')")
+		if got := mustScan[string](t, app, "select current_setting('synchronous_commit')"); got != session {
+			t.Errorf("a limit that is not durable makes %s of %s", got, session)
+		}
+		mustExec(t, app, "commit")
+	}
+}
+
 // TestDurable: what was answered of a durable limit survives a crash of the server, what was not durable is gone.
 func TestDurable(t *testing.T) {
 	t.Parallel()
@@ -386,13 +434,15 @@ func TestDurable(t *testing.T) {
 // what it is counted by: just as much as there is is allowed.
 func TestStraightWaysRace(t *testing.T) {
 	t.Parallel()
-	for _, algorithm := range []string{"sliding_window", "token_bucket", "calendar"} {
-		t.Run(algorithm, func(t *testing.T) {
+	for args, set := range map[string]string{
+		"'l', 's'": "'l', 300, '30000 days', 'sliding_window'", "'l', 's', tenant => ''": "'l', 300, '30000 days', 'token_bucket'", "'l', 's', cost => 1": "'l', 300, '1 year', 'calendar'",
+		"'l', 's', 300, '29 days', algorithm => 'sliding_window'": "'l', 1, '1 s'", "'l', 's', 3, '7 hours', algorithm => 'token_bucket', burst => 300": "'l', 1, '1 s'",
+	} {
+		t.Run(set+" "+args, func(t *testing.T) {
 			t.Parallel()
 			db := dbtest.New(t)
 			operator := db.Conn("pglimit_operator")
-			per := map[bool]string{true: "1 year", false: "30000 days"}[algorithm == "calendar"]
-			set := fmt.Sprintf("select pglimit.set_limit('l', 300, '%s', '%s')", per, algorithm)
+			set := "select pglimit.set_limit(" + set + ")"
 			mustExec(t, operator, set)
 			var allowed, refused atomic.Int64
 			together(t, append(appConns(t, db, 8), operator), func(_ int, conn *pgx.Conn) {
@@ -404,7 +454,7 @@ func TestStraightWaysRace(t *testing.T) {
 					}
 					var ok bool
 					var remaining int64
-					if err := conn.QueryRow(t.Context(), "select allowed, remaining from pglimit.hit('l', 's')").Scan(&ok, &remaining); err != nil {
+					if err := conn.QueryRow(t.Context(), "select allowed, remaining from pglimit.hit("+args+")").Scan(&ok, &remaining); err != nil {
 						t.Error(err)
 					} else if ok {
 						allowed.Add(1)
@@ -448,6 +498,42 @@ func TestStraightWaysAfterAWait(t *testing.T) {
 					t.Errorf("%s, want %s", got, reason)
 				}
 			})
+		}
+	}
+}
+
+// TestStraightWayOfTheCall: a limit that the call brings is decided straight on what it has counted itself, and on nothing else.
+func TestStraightWayOfTheCall(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, system := db.Conn("pglimit_app"), db.Conn("pglimit_system")
+	mustExec(t, system, "set role pglimit_system")
+	straight := func(args string) string {
+		return mustScan[string](t, system, `select coalesce(h.reason || ' ' || h.remaining || coalesce(' ' || h.limit_version, ''), 'not') from pglimit._hit_given(e'\x1fl\x1fs', `+args+`) h`)
+	}
+	for _, step := range []struct{ does, straight, want string }{
+		{"hit('l', 's', 5, '1 hour')", "1, 5, '1 hour', 'sliding_window', null", "not"},
+		{"hit('l', 's', 5, '1 hour', algorithm => 'sliding_window')", "1, 5, '1 hour', 'sliding_window', null", "allowed 2"},
+		{"", "1, 6, '1 hour', 'sliding_window', null", "not"},
+		{"", "1, 5, '2 hours', 'sliding_window', null", "not"},
+		{"", "1, 5, '1 hour', 'token_bucket', null", "not"},
+		{"", "1, 5, '1 hour', 'token_bucket', 5", "not"},
+		{"", "3, 5, '1 hour', 'sliding_window', null", "limit 2"},
+		{"", "2, 5, '1 hour', 'sliding_window', null", "allowed 0"},
+		{"hit('l', 's', 5, '1 hour', algorithm => 'token_bucket', burst => 9)", "1, 5, '1 hour', 'token_bucket', 9", "allowed 2"},
+		{"", "1, 5, '1 hour', 'token_bucket', null", "not"},
+		{"", "1, 5, '1 month', 'token_bucket', 9", "not"},
+		{"", "1, 5, '-1 hour', 'token_bucket', 9", "not"},
+		{"", "1, -5, '1 hour', 'token_bucket', 9", "not"},
+		{"", "1, 9223372036854775807, '1 hour', 'token_bucket', 9", "not"},
+		{"", "9223372036854775807, 5, '1 hour', 'token_bucket', 9", "not"},
+		{"charge('l', 's', 20, max_hits => 5, per => '1 hour', algorithm => 'token_bucket', burst => 9)", "1, 5, '1 hour', 'token_bucket', 9", "not"}, // a debt
+	} {
+		if step.does != "" {
+			mustExec(t, app, "select pglimit."+step.does)
+		}
+		if got := straight(step.straight); got != step.want {
+			t.Errorf("after %s, %s: %s, want %s", step.does, step.straight, got, step.want)
 		}
 	}
 }

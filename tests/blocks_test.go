@@ -326,8 +326,8 @@ func TestStrike(t *testing.T) {
 	strike(args, 7, "00:10:00")
 	mustExec(t, db.System(), "update pglimit.blocks set blocked_until = clock_timestamp() - interval '59 min'")
 	strike(args, 8, "00:05:00")
-	mustExec(t, db.System(), "update pglimit.blocks set blocked_until = clock_timestamp() - interval '61 min'")
-	strike(args, 1, "00:00:10")
+	mustExec(t, db.System(), "update pglimit.blocks set blocked_until = clock_timestamp() - interval '61 min', forget_at = clock_timestamp()")
+	strike("'s', '10 s', 3, '5 min', '2 hours'", 1, "00:00:10") // whether purge was there or not
 	mustExec(t, db.System(), "update pglimit.blocks set blocked_until = clock_timestamp(), strikes = 9000000000000")
 	strike(args, 9000000000001, "00:05:00")
 	mustExec(t, operator, "select pglimit.unblock('l', 's')")

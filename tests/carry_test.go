@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/big"
@@ -573,23 +572,6 @@ func TestCarryEnds(t *testing.T) {
 	mustExec(t, changes, "commit")
 	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.limit_carries"); n != 1 {
 		t.Errorf("%d are left", n)
-	}
-}
-
-// waiting has conn wait for a lock in a call that must succeed; what it returns waits for its end.
-func waiting(t *testing.T, db *dbtest.DB, conn *pgx.Conn, sql string) (end func()) {
-	t.Helper()
-	done := make(chan error, 1)
-	go func() {
-		_, err := conn.Exec(context.WithoutCancel(t.Context()), sql)
-		done <- err
-	}()
-	waitForLock(t, db, conn.PgConn().PID())
-	return func() {
-		t.Helper()
-		if err := <-done; err != nil {
-			t.Errorf("%s: %v", sql, err)
-		}
 	}
 }
 

@@ -66,6 +66,12 @@ arithmetic: 0 of 0 .*
 answer: allowed for mode shadow alone: 0 left of 0`)
 	wantExplained(t, monitor, "'off', 's'", `.*arithmetic: none: mode off .*answer: allowed for mode off: 0 left of 0`)
 
+	for _, limit := range []string{"l", "off"} {
+		mustExec(t, operator, "select pglimit.block('*', 'blocked', '1 hour')")
+		wantExplained(t, monitor, "'"+limit+"', 'blocked'", `.*arithmetic: none: the subject is blocked, see list_blocks
+answer: refused \(blocked\): 0 left of \d, room again in 00:59:\d\d\S*`)
+	}
+
 	mustExec(t, operator, "select pglimit.set_limit('d', 5, '1 month', 'calendar', durable => true)")
 	wantHit(t, app, "hit('d', 's')", "allowed", 4)
 	wantExplained(t, monitor, "'d', 's'", `rule: 5 hits per 1 mon, calendar, durable, mode enforce.*

@@ -131,7 +131,8 @@ func TestRefund(t *testing.T) {
 // TestHugeCharges is C-11: sums that no number holds stay at the greatest, in every algorithm.
 func TestHugeCharges(t *testing.T) {
 	t.Parallel()
-	app := dbtest.New(t).Conn("pglimit_app")
+	db := dbtest.New(t)
+	app := db.Conn("pglimit_app")
 	for _, algorithm := range eachAlgorithm {
 		for _, quota := range []int64{0, 1, math.MaxInt64} {
 			args := fmt.Sprintf("max_hits => %d, per => '%s', algorithm => '%s'", quota, map[bool]string{true: "1 year", false: "36525 days"}[algorithm == "calendar"], algorithm)
@@ -147,6 +148,18 @@ func TestHugeCharges(t *testing.T) {
 			mustExec(t, app, fmt.Sprintf("select pglimit.refund(%s, %d, %s)", key, int64(math.MaxInt64), args))
 		}
 	}
+	if _, err := db.Conn("pglimit_operator").Exec(t.Context(), "select from pglimit.list_counters()"); err != nil {
+		t.Errorf("listed: %v", err)
+	}
+	// counted by windows so far: what the bucket would need to leak it ends when no timestamp does
+	operator := db.Conn("pglimit_operator")
+	mustExec(t, operator, "select pglimit.set_limit('changed', 1, '1 day')")
+	mustExec(t, app, fmt.Sprintf("select pglimit.charge('changed', 's', %d)", int64(math.MaxInt64)))
+	mustExec(t, operator, "select pglimit.set_limit('changed', 1, '36525 days', 'token_bucket')")
+	if got := answer(t, app, "allowed, reason, remaining", "peek('changed', 's')"); got != "f limit 0" {
+		t.Errorf("changed to a bucket: %s", got)
+	}
+	mustExec(t, app, "select pglimit.refund('changed', 's', 1)")
 	for _, bad := range []string{"-1", "null", "1, max_debt => -1"} {
 		if _, err := app.Exec(t.Context(), "select pglimit.charge('l', 's', "+bad+", max_hits => 1, per => '1 s')"); sqlState(err) != "PGL01" {
 			t.Errorf("%s: %v", bad, err)

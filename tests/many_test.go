@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -308,6 +309,52 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
+// TestAdmitBesideBlocks: a block of a new subject that is made between the look and the lock is seen, and a block at
+// every limit and an admission of its subject do not wait for each other.
+func TestAdmitBesideBlocks(t *testing.T) {
+	t.Parallel()
+	for _, block := range []string{"select pglimit.block('l', 'ann')", "select pglimit.block('*', 'ann')", "select pglimit.set_limit_override('l', 'ann', 0)"} {
+		db := dbtest.New(t)
+		app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+		const admit = `select pglimit.admit('[{"limit": "l", "subject": "%s", "max_hits": 3, "per": "1 hour"}]')`
+		mustExec(t, app, fmt.Sprintf(admit, "bob")) // so that the next one is at its lock in a moment
+		mustExec(t, operator, "begin; "+block)
+		if err := behind(t, operator, app, "commit", fmt.Sprintf(admit, "ann")); err != nil {
+			t.Error(err)
+		}
+		if n := mustScan[int](t, db.System(), "select count(*) from pglimit.counters where key like '%ann'"); n != 0 {
+			t.Errorf("%s: admitted", block)
+		}
+	}
+
+	db := dbtest.New(t)
+	app, operator, system, ctx := db.Conn("pglimit_app"), db.Conn("pglimit_operator"), db.System(), context.WithoutCancel(t.Context())
+	wantHit(t, app, "hit('l', 'ann', 9, '1 hour')", "allowed", 8)
+	wantHit(t, app, "hit('m', 'bob', 9, '1 hour')", "allowed", 8)
+	// it has the counter of ann, and waits for that of bob; then it wants the creation locks of the pool
+	mustExec(t, system, `begin; select from pglimit.counters where key like '%bob' for update`)
+	admitted, blocked := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := app.Exec(ctx, `select pglimit.admit('[{"limit": "l", "subject": "ann", "max_hits": 9, "per": "1 hour"},
+			{"limit": "m", "subject": "bob", "max_hits": 9, "per": "1 hour"}, {"endpoint": "e", "holder": "ann", "holder_cap": 4, "weight": 2, "lease": "1 hour"}]')`)
+		admitted <- err
+	}()
+	time.Sleep(30 * time.Millisecond)
+	go func() {
+		_, err := operator.Exec(ctx, "select pglimit.block('*', 'ann')")
+		blocked <- err
+	}()
+	time.Sleep(30 * time.Millisecond)
+	mustExec(t, system, "commit")
+	if err := <-admitted; err != nil {
+		t.Error(err)
+	}
+	if err := <-blocked; err != nil {
+		t.Error(err)
+	}
+	wantBlocked(t, app, "hit('l', 'ann', 9, '1 hour')")
+}
+
 // TestAdmitArguments: what is wrong is named.
 func TestAdmitArguments(t *testing.T) {
 	t.Parallel()
@@ -366,12 +413,18 @@ func TestManyKeysHammer(t *testing.T) {
 	}
 	var admitted, refused, most int
 	end := time.Now().Add(hammering)
+	// a busy machine takes longer for as much
+	more := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Now().Before(end) || (admitted < 20 || refused < 20) && time.Now().Before(end.Add(20*hammering))
+	}
 	conns := append(appConns(t, db, 8), operator)
 	together(t, conns, func(c int, conn *pgx.Conn) {
 		random := rand.New(rand.NewPCG(7, uint64(c)))
 		limit := func() string { return []string{"l", "l", "l", "b", "d"}[random.IntN(5)] }
 		var held []int64
-		for i := 0; time.Now().Before(end); i++ {
+		for i := 0; more(); i++ {
 			sums := map[string]int64{}
 			var err error
 			switch {

@@ -122,6 +122,25 @@ func TestShadow(t *testing.T) {
 	}
 }
 
+// TestShadowOfADurableLimit: its counters are in a table of their own, and those of a time before it was durable too.
+func TestShadowOfADurableLimit(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	mustExec(t, operator, "select pglimit.set_limit('l', 1, '1 hour', mode => 'shadow'), pglimit.set_limit('l', 1, '1 hour', mode => 'shadow', tenant => 'own')")
+	for _, durable := range []bool{false, true} {
+		mustExec(t, operator, fmt.Sprintf("select pglimit.set_limit('l', 1, '1 hour', mode => 'shadow', durable => %v)", durable))
+		for _, tenant := range []string{"", fmt.Sprint(durable), "own"} {
+			mustExec(t, app, fmt.Sprintf("select pglimit.hit('l', 's', cost => 2, tenant => '%s')", tenant))
+		}
+	}
+	for tenant, want := range map[string]int64{"": 4, "own": 2} {
+		if n := mustScan[int64](t, operator, fmt.Sprintf("select shadow_refused from pglimit.list_limits('l', tenant_filter => '%s')", tenant)); n != want {
+			t.Errorf("of tenant %q: %d, want %d", tenant, n, want)
+		}
+	}
+}
+
 // TestOff: everything is allowed and nothing recorded; with a limit of its own, from where it would be
 // refused.
 func TestOff(t *testing.T) {

@@ -42,6 +42,19 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		// many keys: those of the straight way, new ones, those that are decided one by one
 		"select from pglimit.hit_many('{l,l,many,bucket,bill}', '{s,t,s,s,s}', null, '{1000000,1000000,1000000,null,null}', '{1 hour,1 hour,1 hour,null,null}')",
 		"select from pglimit.hit_many('{many,l}', '{s,s}', null, '{1000000,1000000}', '{1 hour,1 hour}')",
+		// what goes with a count
+		"select pglimit.settle(h.hold_id, 1) from pglimit.hold('bucket', 's', 2, '1 hour') h",
+		"select pglimit.settle(h.hold_id, 1) from pglimit.hold('bill', 's', 2, '1 hour') h",
+		"select from pglimit.hit_up_to('sliding', 's', 2)",
+		"select from pglimit.charge('bucket', 's', 2)",
+		"select from pglimit.refund('bucket', 's', 2)",
+		"select from pglimit.explain_limit('bucket', 's')",
+		"select from pglimit.block('*', 'blocked')",
+		"select from pglimit.strike('l', 'struck')",
+		"select from pglimit.sign_in_failed('ann', '203.0.113.7')",
+		"select from pglimit.check_sign_in('ann', '203.0.113.7')",
+		"select from pglimit.sign_in_succeeded('ann', '203.0.113.7')",
+		"select from pglimit.list_blocks()",
 		`select from pglimit.admit('[{"limit": "l", "subject": "s", "max_hits": 1000000, "per": "1 hour"}, {"limit": "bill", "subject": "s"}]')`,
 	}
 	mustExec(t, db.System(), "update pglimit.installation set lost_at = now(), grace = '1 day'")

@@ -268,6 +268,22 @@ func TestSignInRaces(t *testing.T) {
 	}
 }
 
+// TestSignInLimitsAreAnyNumber: an operator may set the limits of sign-ins to whatever there is.
+func TestSignInLimitsAreAnyNumber(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	for _, limit := range []string{"sign_in_pair", "sign_in_source", "sign_in_account"} {
+		mustExec(t, operator, fmt.Sprintf("select pglimit.set_limit('%s', 9223372036854775807, '15 min')", limit))
+	}
+	failed(t, app, "ann", "203.0.113.7")
+	wantVerdict(t, app, "ann", "203.0.113.7", "allow allowed")
+	mustExec(t, operator, "select pglimit.set_limit('sign_in_account', 3, '15 min')")
+	wantVerdict(t, app, "ann", "203.0.113.8", "allow allowed")
+	failed(t, app, "ann", "203.0.113.9")
+	wantVerdict(t, app, "ann", "203.0.113.8", "delay account 00:00:01") // one of three is left
+}
+
 // TestReadyLimits: each ready limit is set once, and is an operator's from then on.
 func TestReadyLimits(t *testing.T) {
 	t.Parallel()

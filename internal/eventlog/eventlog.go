@@ -303,8 +303,12 @@ func (p *parser) jsonl(line string) (Event, kind) {
 	return event(at, *object.Key, cost)
 }
 
+// maxKey leaves room for a tenant and the name of a limit in what pglimit takes as a key.
+const maxKey = 900
+
 func event(at time.Time, key string, cost int64) (Event, kind) {
-	if cost < 0 || strings.TrimSpace(key) == "" || strings.Contains(key, "\x00") {
+	year := at.UTC().Year()
+	if cost < 0 || strings.TrimSpace(key) == "" || strings.Contains(key, "\x00") || len(key) > maxKey || year < 1 || year > 9999 {
 		return Event{}, isMalformed
 	}
 	return Event{At: at, Cost: cost, Key: key}, isEvent

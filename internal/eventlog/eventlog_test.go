@@ -42,6 +42,7 @@ nonsense
 		{"CSV", "key,when,cost,Time\n\"a,b\",x,5,2015-05-17 10:00:00+02\nb,x,,1431856800.25\nc,x,-1,0\n", Options{}, "2015-05-17T08:00:00 a,b 5, 2015-05-17T10:00:00.25 b 1, csv, other 1, malformed 1"},
 		{"CSVWithoutHeading", "2015-05-17T10:00:00Z,a\r\n\r\n2015-05-17 10:00:01,b,0", Options{}, "2015-05-17T10:00:00 a 1, 2015-05-17T10:00:01 b 0, csv, other 0, malformed 0"},
 		{"JSONL", `{"time":"2015-05-17T10:00:00Z","key":"a","cost":2,"more":[]}` + "\n" + `{"key":"é\n","time":1431856801}` + "\n" + `{"time":"2015-05-17T10:00:00Z"}`, Options{}, "2015-05-17T10:00:00 a 2, 2015-05-17T10:00:01 é\n 1, jsonl, other 0, malformed 1"},
+		{"OutOfRange", "0000-01-01T00:00:00Z,a\n0001-01-01T00:00:00+14:00,a\n253402300800,a\n" + "2015-05-17T10:00:00Z," + strings.Repeat("k", 1024) + "\n9999-12-31T23:59:59Z,a\n", Options{Format: FormatCSV}, "9999-12-31T23:59:59 a 1, csv, other 0, malformed 4"},
 		{"Empty", "", Options{Format: FormatAuto}, "auto, other 0, malformed 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

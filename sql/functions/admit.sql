@@ -3,6 +3,8 @@
 -- all calls: rates before permits; of rates creation locks by number, then rows by key (see
 -- _lock_counts); of permits pools holder, endpoint, installation, and of each kind by the number of
 -- their creation locks, then by name; a pool's lanes as in claim_permit, without waiting for them.
+-- Before all, where there are rates and permits, the table of creation locks, as any of its rows
+-- would: a block of every limit keeps it from others while it stamps counters.
 -- Who wants the same key or pool twice, wants the sum.
 -- A look comes first: where anything is refused, nothing is locked or written, and all that is
 -- refused is told. What fits is then locked, but not yet written; where that takes longer than
@@ -215,7 +217,16 @@ begin
                 select
                 from pglimit.limits l
                 where l.tenant in (v_tenant, '') and l.limit_name = any (v_limits) and l.durable);
+            if v_durable then
+                -- that a key has a counter does not say that it has a logged one
+                v_fresh := v_keys;
+            end if;
         elsif v_rates > 0 then
+            if v_claims <> '{}' then
+                -- before the counters: a block at every limit has this table while it waits for
+                -- them, and pools may need a lock in it
+                lock table pglimit.creation_locks in row share mode;
+            end if;
             v_tids := pglimit._lock_counts(v_keys, v_fresh, v_durable);
         end if;
 
@@ -317,9 +328,14 @@ begin
             v_rows[v_at] := v_row;
         end loop;
 
-        -- a row that is the one seen says what it said then: time only gives back
+        -- a row that is the one seen says what it said then: time only gives back. Where there was
+        -- none, nothing says whether its subject was blocked meanwhile, or has an override
         for v_at in 1..v_rates loop
-            if v_try = 1 or v_durable or v_tids[v_at] is distinct from v_seen[v_at] then
+            if v_try = 1
+                or v_durable
+                or v_seen[v_at] is null
+                or v_tids[v_at] is distinct from v_seen[v_at]
+            then
                 v_hit := pglimit._hit_special(
                     v_limits[v_at], v_subjects[v_at], v_maxima[v_at], v_pers[v_at],
                     v_costs[v_at]::bigint, v_algorithms[v_at], v_bursts[v_at], v_tenant,

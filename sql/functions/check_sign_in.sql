@@ -56,11 +56,11 @@ begin
     elsif not v_account.allowed and not v_known then
         return row('refuse', '0 s', 'account', v_account.retry_after)::pglimit.sign_in_row;
     end if;
-    if not v_known and v_account.remaining * 2 <= v_account.quota then
+    if not v_known and v_account.remaining <= v_account.quota / 2 then
         v_delay := '1 s';
         v_reason := 'account';
     end if;
-    if not v_known and v_source.remaining * 2 <= v_source.quota then
+    if not v_known and v_source.remaining <= v_source.quota / 2 then
         v_delay := '1 s';
         v_reason := 'source';
     end if;

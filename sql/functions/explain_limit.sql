@@ -74,7 +74,9 @@ begin
             where c.key = v_key
             order by c.turn desc
             limit 1;
-        else
+        end if;
+        -- also what was counted before it became durable
+        if v_row.turn is null then
             select c.* into v_row
             from pglimit.counters c
             where c.key = v_key
@@ -93,7 +95,9 @@ begin
             where c.key = v_key
             order by c.turn desc
             limit 1;
-        else
+        end if;
+        -- also what was counted before it became durable
+        if v_after.turn is null then
             select c.* into v_after
             from pglimit.counters c
             where c.key = v_key
@@ -248,6 +252,7 @@ begin
     end if;
     v_line.step := 'arithmetic';
     v_line.says := case
+        when v_answer.reason = 'blocked' then 'none: the subject is blocked, see list_blocks'
         when v_rule.mode = 'off' then 'none: mode off allows everything and counts nothing'
         else v_sum
     end;

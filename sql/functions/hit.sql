@@ -65,6 +65,7 @@ declare
     v_start timestamptz;
     v_reset timestamptz;
     v_checked boolean;
+    v_answer pglimit.hit_row;
 begin
     -- the usual case in one expression; a third separator may be one inside a name, which would
     -- meet another key
@@ -95,6 +96,16 @@ begin
                 return pglimit.peek(
                     hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
                     hit.algorithm, hit.burst, hit.tenant);
+            end if;
+            if hit.cost > 0
+                and hit.algorithm in ('sliding_window', 'token_bucket')
+                and v_key not like e'%\x1f%\x1f%\x1f%'
+            then
+                v_answer := pglimit._hit_given(
+                    v_key, hit.cost, hit.max_hits, hit.per, hit.algorithm, hit.burst);
+                if v_answer.allowed is not null then
+                    return v_answer;
+                end if;
             end if;
             perform pglimit._check_hit(
                 hit.limit_name, hit.subject, hit.max_hits, hit.per, hit.cost,
@@ -137,22 +148,26 @@ begin
             end if;
         end if;
         if v_us is not null then
-            -- another algorithm
-            if v_per is not null or not v_plain and v_max is not null then
+            -- another algorithm, if the call does not name this one
+            if hit.algorithm is not null
+                or v_per is not null
+                or not v_plain and v_max is not null
+            then
                 v_plain := false;
                 v_us := null;
             elsif v_burst is not null then
                 return coalesce(
                     pglimit._hit_bucket(
                         v_key, hit.cost, hit.max_hits, v_burst, hit.per, v_us, v_fill, v_on_outage,
-                        v_version),
+                        v_version, v_version),
                     pglimit._hit_special(
                         hit.limit_name, hit.subject, null, null, hit.cost, null, null,
                         split_part(v_key, e'\x1f', 1)));
             elsif not v_plain then
                 return coalesce(
                     pglimit._hit_sliding(
-                        v_key, hit.cost, hit.max_hits, hit.per, v_us, v_on_outage, v_version),
+                        v_key, hit.cost, hit.max_hits, hit.per, v_us, v_on_outage, v_version,
+                        v_version),
                     pglimit._hit_special(
                         hit.limit_name, hit.subject, null, null, hit.cost, null, null,
                         split_part(v_key, e'\x1f', 1)));
@@ -160,7 +175,7 @@ begin
         end if;
         if not v_plain then
             return pglimit._hit_special(
-                hit.limit_name, hit.subject, v_max, v_per, hit.cost, null, null,
+                hit.limit_name, hit.subject, v_max, v_per, hit.cost, hit.algorithm, null,
                 split_part(v_key, e'\x1f', 1));
         end if;
         if v_per is not null then
@@ -254,23 +269,25 @@ begin
             exit when found;
             if v_checked is null then
                 v_checked := true;
+                -- a mode, or a table of its own: before the lock, so that a refusal draws nothing
+                if v_plain is null
+                    and pg_sequence_last_value('pglimit.special_limits') is not null
+                then
+                    select not l.plain
+                    into v_special
+                    from pglimit.limits l
+                    where l.tenant in (split_part(v_key, e'\x1f', 1), '')
+                        and l.limit_name = hit.limit_name
+                    order by l.tenant desc
+                    limit 1;
+                    exit when v_special;
+                end if;
                 if hit.cost <= hit.max_hits then
                     -- two creators would both succeed, with different turns: one at a time, then
                     -- look again
                     perform pglimit._lock_creation(0, v_key);
                     continue;
                 end if;
-            end if;
-            -- a mode, or a table of its own
-            if v_plain is null and pg_sequence_last_value('pglimit.special_limits') is not null then
-                select not l.plain
-                into v_special
-                from pglimit.limits l
-                where l.tenant in (split_part(v_key, e'\x1f', 1), '')
-                    and l.limit_name = hit.limit_name
-                order by l.tenant desc
-                limit 1;
-                exit when v_special;
             end if;
             if hit.cost > hit.max_hits then
                 return row(
@@ -292,7 +309,8 @@ begin
             v_used := 0;
             v_reset := null;
         end if;
-        if hit.cost > hit.max_hits - v_used then
+        if v_reset is null or hit.cost > hit.max_hits - v_used then
+            -- also where a window begins: the limit may be counted elsewhere by now
             if v_plain is null and pg_sequence_last_value('pglimit.special_limits') is not null then
                 select not l.plain
                 into v_special
@@ -303,6 +321,8 @@ begin
                 limit 1;
                 exit when v_special;
             end if;
+        end if;
+        if hit.cost > hit.max_hits - v_used then
             return row(
                 false,
                 case when hit.cost > hit.max_hits then 'never' else 'limit' end,

@@ -166,7 +166,7 @@ begin
         array_agg(d.key),
         array_agg(d.cost),
         array_agg(d.max_hits),
-        array_agg(d.max_hits - d.used),
+        array_agg(greatest(d.max_hits, -1) - d.used),
         array_agg(d.reset_at),
         array_agg(d.on_outage),
         array_agg(d.limit_version),
@@ -265,6 +265,10 @@ begin
             where l.tenant in (v_tenant, '')
                 and l.limit_name = any (hit_many.limit_names)
                 and l.durable);
+        if v_durable then
+            -- that a key has a counter does not say that it has a logged one
+            v_fresh := v_fresh || v_single;
+        end if;
     end if;
 
     v_count := coalesce(cardinality(v_charged), 0);

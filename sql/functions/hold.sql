@@ -55,6 +55,10 @@ begin
             hint = 'Where nothing is known before, call pglimit.charge afterwards.';
     end if;
     v_ttl := pglimit._fixed_interval('ttl', hold.ttl);
+    if not exists (select from pglimit.sentinel s where s.singleton) then
+        -- who begins an epoch needs it, and a block of every limit has it while it wants counters
+        lock table pglimit.creation_locks in row share mode;
+    end if;
     v_row := pglimit._hit_special(
         hold.limit_name, hold.subject, hold.max_hits, hold.per, hold.estimate, hold.algorithm,
         hold.burst, v_tenant, hold_for => v_ttl);

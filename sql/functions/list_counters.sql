@@ -33,12 +33,13 @@ begin
         x.limit_name,
         x.subject,
         case
-            -- of a bucket: what it lacks
-            when x.algorithm = 'token_bucket' then greatest(ceil(
+            -- of a bucket: what it lacks; debt may be more than a bigint
+            when x.algorithm = 'token_bucket' then least(greatest(ceil(
                 (
                     extract(epoch from x.reset_at - clock_timestamp()) * x.previous
                     - x.used / 1000000.0
-                ) / extract(epoch from x.reset_at - x.window_start)), 0)::bigint
+                ) / extract(epoch from x.reset_at - x.window_start)), 0),
+                9223372036854775807)::bigint
             else x.used
         end,
         x.window_start,

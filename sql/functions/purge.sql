@@ -11,6 +11,9 @@
 -- blocks, some 40,000 holds. Holds, settled or not, are removed purge_after after they lapsed.
 -- Writes also: holds, durable_holds, counters, durable_counters. Locks also, without waiting: the
 -- hold, then its counter.
+-- Blocks whose strikes have decayed, pairs that are known no more and replicas that are gone are
+-- removed too, a batch of each a call. Writes also: blocks, known_sign_ins, replicas. Locks also,
+-- without waiting: these rows.
 -- Changes of limits that all open counters are younger than need no more be carried.
 -- Writes also: limit_carries, limits (carries_until). Locks also, without waiting: the limit's row.
 -- Last it counts what is live in the installation's pool, which is the room that is kept after a
@@ -61,6 +64,7 @@ declare
     v_holds bigint := 0;
     v_durable_holds bigint := 0;
     v_returned bigint := 0;
+    v_more boolean := false;
 begin
     if pg_is_in_recovery() then
         raise notice 'this is a standby: nothing to purge here';
@@ -202,6 +206,8 @@ begin
         order by l.forget_at
         limit purge.batch
         for update skip locked));
+    get diagnostics v_removed = row_count;
+    v_more := v_removed = purge.batch;
     -- pairs that are known no more
     delete from pglimit.known_sign_ins k
     where k.ctid = any (array(
@@ -211,6 +217,8 @@ begin
         order by l.seen_at
         limit purge.batch
         for update skip locked));
+    get diagnostics v_removed = row_count;
+    v_more := v_more or v_removed = purge.batch;
     -- replicas that are gone: few, so all are looked at
     delete from pglimit.replicas r
     where r.ctid = any (array(
@@ -219,6 +227,8 @@ begin
         where l.ready_until < v_cutoff
         limit purge.batch
         for update skip locked));
+    get diagnostics v_removed = row_count;
+    v_more := v_more or v_removed = purge.batch;
 
     -- changes of limits that no open counter is older than: then hits go the straight way again
     for v_carried in
@@ -360,7 +370,7 @@ begin
     return row(
         v_permits, v_counters + v_durable,
         v_next_permits > 0 or v_next_counters > 0 or v_next_durable > 0 or v_next_holds > 0
-            or v_next_durable_holds > 0,
+            or v_next_durable_holds > 0 or v_more,
         v_holds + v_durable_holds, v_returned)::pglimit.purge_row;
 end
 $$;
@@ -368,7 +378,7 @@ $$;
 comment on function pglimit.purge(bigint) is
     'Removes idle pools, counters and holds, a bounded number a call, and gives lapsed holds back '
     'where their limit says so. One row: rows removed, and whether this pass over the tables has '
-    'more to read. '
+    'more to read or to remove. '
     'PGL01 invalid argument, PGL03 wrong transaction.';
 
 revoke all on function pglimit.purge(bigint) from public;

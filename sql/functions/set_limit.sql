@@ -99,7 +99,9 @@ begin
     end if;
     perform pglimit._check_rule(set_limit.mode, set_limit.on_outage);
     v_per := set_limit.per;
-    if set_limit.algorithm <> 'calendar' then
+    if set_limit.algorithm = 'calendar' then
+        perform pglimit._calendar_unit(v_per);
+    else
         v_per := pglimit._fixed_interval('per', v_per);
     end if;
     if set_limit.mode <> 'enforce' or set_limit.durable then

@@ -82,7 +82,8 @@ begin
     if v_reason is null then
         if v_durable then
             -- what is answered is on disk, whatever the session says
-            perform set_config('synchronous_commit', 'on', true);
+            perform set_config('synchronous_commit', 'on', true)
+            where current_setting('synchronous_commit') <> 'remote_apply';
             update pglimit.durable_holds h
             set actual = settle.actual
             where h.hold_id = settle.hold_id;

@@ -1,9 +1,9 @@
 -- Counts a failed sign-in at the limits of the pair, the source and the account; for accounts that
 -- do not exist as well, so that nobody learns which do. What is full counts no more. Writes:
 -- counters, or durable_counters (three rows). Locks: first, in the order of their numbers, the
--- creation locks of those keys that have no counter; then the counters of pair, source, account.
--- Nobody who holds one of these counters waits for an earlier one, and who makes counters holds all
--- creation locks before.
+-- creation locks of those keys that have no counter, or may have none soon; then the counters of
+-- pair, source, account. Nobody who holds one of these counters waits for an earlier one, and who
+-- makes counters holds all creation locks before.
 create or replace function pglimit.sign_in_failed(
     account text,
     source text,
@@ -39,12 +39,40 @@ begin
     for v_new in
         select n.key
         from (values
-            (format(e'%s\x1fsign_in_pair\x1f%s', v_tenant, v_keys.pair)),
-            (format(e'%s\x1fsign_in_source\x1f%s', v_tenant, v_keys.source_key)),
-            (format(e'%s\x1fsign_in_account\x1f%s', v_tenant, v_keys.account_key))
-        ) as n (key)
-        where not exists (select from pglimit.counters c where c.key = n.key)
-            and not exists (select from pglimit.durable_counters c where c.key = n.key)
+            ('sign_in_pair', format(e'%s\x1fsign_in_pair\x1f%s', v_tenant, v_keys.pair)),
+            ('sign_in_source', format(e'%s\x1fsign_in_source\x1f%s', v_tenant, v_keys.source_key)),
+            (
+                'sign_in_account',
+                format(e'%s\x1fsign_in_account\x1f%s', v_tenant, v_keys.account_key)
+            )
+        ) as n (limit_name, key)
+        left join lateral (
+            select r.durable
+            from pglimit.limits r
+            where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
+            order by r.tenant desc
+            limit 1
+        ) l on true
+        -- not by exists, which would read the dead turns before the newest
+        left join lateral (
+            select coalesce(r.reset_at, r.special_reset_at) as until
+            from pglimit.counters r
+            where r.key = n.key
+            order by r.turn desc
+            limit 1
+        ) c on true
+        left join lateral (
+            select coalesce(r.reset_at, r.special_reset_at) as until
+            from pglimit.durable_counters r
+            where r.key = n.key
+            order by r.turn desc
+            limit 1
+        ) d on true
+        -- purge may take a counter that has ended away while this waits for the others, 1 s each
+        where (
+            case when l.durable then d.until else c.until end
+                > clock_timestamp() + interval '3 s'
+        ) is not true
         order by hashtextextended(n.key, 0) & 16383
     loop
         perform pglimit._lock_creation(0, v_new);

@@ -69,7 +69,7 @@ begin
     if exists (
         select
         from unnest(simulate.instants) i (instant)
-        where isfinite(i.instant) is not true
+        where (i.instant >= '0001-01-01 00:00Z' and i.instant < '10000-01-01 00:00Z') is not true
     ) or exists (
         select
         from unnest(simulate.costs) k (cost)
@@ -77,8 +77,9 @@ begin
     ) then
         raise exception using
             errcode = 'PGL01',
-            message = 'an instant or a cost is null, infinite or negative',
-            detail = 'Each event happened at an instant, and costs zero (a look) or more.',
+            message = 'an instant or a cost is null or out of range',
+            detail = 'Each event happened in one of the years 1 to 9999, and costs zero (a look) '
+                || 'or more.',
             hint = 'Leave such events out.';
     end if;
     perform pglimit._check_names('limit', simulate.limit_name, 'subject', s.subject, v_tenant)

@@ -1,8 +1,9 @@
 -- Blocks a subject for longer each time: the first strike for base, each further one for factor
 -- times as long, never for more than maximum. Strikes are forgotten once decay has passed since
--- the last block ended. A strike during a block counts nothing and does not lengthen it. It is a
--- service's: no matter of the history, and list_blocks shows it. Writes: blocks, counters
--- (stamped). Locks: see _lock_block, _apply_block; none during a block.
+-- the last block ended, by the decay of the strike that made it, for by that purge goes too. A
+-- strike during a block counts nothing and does not lengthen it. It is a service's: no matter of
+-- the history, and list_blocks shows it. Writes: blocks, counters (stamped). Locks: see
+-- _lock_block, _apply_block; none during a block.
 create or replace function pglimit.strike(
     limit_name text,
     subject text,
@@ -73,7 +74,7 @@ begin
             perform pglimit._lock_block(strike.limit_name, strike.subject, v_tenant);
         end if;
     end loop;
-    if coalesce(v_row.blocked_until + strike.decay <= v_now, true) then
+    if coalesce(v_row.forget_at <= v_now, true) then
         v_row.strikes := 0;
     end if;
     -- by logarithms first: the power itself may have no end

@@ -25,6 +25,9 @@ declare
     v_after text := _apply_block.tenant || e'\x1f';
     v_end constant text := _apply_block.tenant || e'\x20';
 begin
+    -- a block that was answered outlives a crash, whatever the session says
+    perform set_config('synchronous_commit', 'on', true)
+    where current_setting('synchronous_commit') <> 'remote_apply';
     insert into pglimit.blocks as b (
         tenant, limit_name, subject, blocked_until, forget_at, strikes, why, updated_at, updated_by)
     values (

@@ -42,7 +42,8 @@ begin
     v_epoch := greatest(
         v_epoch + 1,
         floor(date_part('epoch', v_now - timestamptz '2025-01-01 00:00:00+00') / 60)::bigint);
-    perform set_config('synchronous_commit', 'on', true);
+    perform set_config('synchronous_commit', 'on', true)
+    where current_setting('synchronous_commit') <> 'remote_apply';
     update pglimit.installation i
     set epoch = v_epoch,
         epoch_since = v_now,

@@ -1,8 +1,8 @@
 -- Carries a subject's counter over the changes of its limit that are still to be carried, before
 -- its override becomes another: whether it was scaled depends on the override that held at the
--- change. Writes: counters or durable_counters (the newest row of the key), where any change is
--- still to be carried. Locks: that row, to the end of the transaction; the caller has the
--- override's.
+-- change. One that is still to move, as its limit has become durable, is left to its next hit.
+-- Writes: counters or durable_counters (the newest row of the key), where any change is still to be
+-- carried. Locks: that row, to the end of the transaction; the caller has the override's.
 create or replace function pglimit._carry_counter(limit_name text, subject text, tenant text)
 returns void
 language plpgsql

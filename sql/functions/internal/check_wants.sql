@@ -16,6 +16,8 @@ declare
     v_permit constant text[] := array[
         'endpoint', 'holder', 'weight', 'holder_cap', 'endpoint_cap', 'installation_cap', 'lease',
         'note'];
+    v_texts constant text[] := array[
+        'limit', 'subject', 'endpoint', 'holder', 'algorithm', 'per', 'lease'];
     v_name text;
 begin
     if jsonb_typeof(wants) is distinct from 'array' or jsonb_array_length(wants) > 100 then
@@ -37,6 +39,19 @@ begin
             select k.name into v_name
             from jsonb_object_keys(v_want) k (name)
             where k.name <> all (case when v_want ? 'limit' then v_rate else v_permit end);
+            -- a bare number would be taken for seconds, and an object for a name
+            if v_name is null then
+                select k.name into v_name
+                from jsonb_each(v_want) k (name, value)
+                where k.name = any (v_texts) and jsonb_typeof(k.value) not in ('string', 'null');
+                if found then
+                    raise exception using
+                        errcode = 'PGL01',
+                        message = format('want %s has a %s that is no string', v_place, v_name),
+                        detail = format('Strings are %s.', array_to_string(v_texts, ', ')),
+                        hint = 'Quote it: {"limit": "api", "subject": "7", "per": "1 minute"}.';
+                end if;
+            end if;
         end if;
         if v_name is not null or jsonb_typeof(v_want) <> 'object'
             or (v_want ? 'limit') = (v_want ? 'endpoint')

@@ -38,6 +38,7 @@ declare
     v_old_length numeric;
     v_level numeric;
     v_used numeric := _count_as.counter.used;
+    v_over numeric;
     v_previous numeric := coalesce(_count_as.counter.previous, 0);
 begin
     if v_from = 'token_bucket' then
@@ -47,9 +48,10 @@ begin
         v_level := greatest(
             extract(epoch from _count_as.until - _count_as.since) * 1000000 * v_previous - v_used,
             0);
-        v_used := ceil(v_level / v_old_length);
+        -- up; a quotient may be rounded down
+        v_used := div(v_level + v_old_length - 1, v_old_length);
         -- the same hits, in microseconds times hits of the new rate
-        v_level := ceil(v_level * v_length / v_old_length);
+        v_level := div(v_level * v_length + v_old_length - 1, v_old_length);
     elsif v_from = 'sliding_window' and _count_as.algorithm <> 'sliding_window' then
         v_used := case
             when v_elapsed >= 2 * v_length then 0
@@ -58,12 +60,11 @@ begin
         end;
     end if;
     for v_number in 1..coalesce(cardinality(_count_as.from_hits), 0) loop
-        v_used := ceil(
-            v_used * _count_as.to_hits[v_number] / _count_as.from_hits[v_number]);
-        v_previous := ceil(
-            v_previous * _count_as.to_hits[v_number] / _count_as.from_hits[v_number]);
-        v_level := v_length * ceil(
-            v_level * _count_as.to_hits[v_number] / (_count_as.from_hits[v_number] * v_length));
+        v_over := _count_as.from_hits[v_number];
+        v_used := div(v_used * _count_as.to_hits[v_number] + v_over - 1, v_over);
+        v_previous := div(v_previous * _count_as.to_hits[v_number] + v_over - 1, v_over);
+        v_over := v_over * v_length;
+        v_level := v_length * div(v_level * _count_as.to_hits[v_number] + v_over - 1, v_over);
     end loop;
     used := least(v_used, 9223372036854775807);
     window_start := _count_as.present;
@@ -77,10 +78,12 @@ begin
                     0)
                 else v_used * v_length
             end;
+            -- no later than a bucket's debt may end (see _hit_special), or no timestamp holds it
             v_level := least(v_level, 300000000000000000 * previous::numeric);
-            reset_at := _count_as.present + make_interval(secs => (
-                ceil(v_level / previous) / 1000000)::double precision);
-            used := ceil(v_level / previous) * previous - v_level;
+            v_over := div(v_level + previous - 1, previous);
+            reset_at := _count_as.present + make_interval(
+                secs => (v_over / 1000000)::double precision);
+            used := v_over * previous - v_level;
             window_start := reset_at - _count_as.per;
         when _count_as.algorithm <> 'sliding_window' then
             window_start := least(_count_as.counter.window_start, _count_as.present);

@@ -1,4 +1,4 @@
--- hit's straight way of a token_bucket whose limit was looked up: decides by one plain read, and
+-- hit's straight way of a token_bucket whose numbers are at hand: decides by one plain read, and
 -- changes the row only as it was read; null where it does not serve, and _hit_special is to decide:
 -- a key without a row, one that is counted in another way until now (counted_by), a subject with an
 -- override or a block, a cost above the burst, a turn that is used up.
@@ -21,6 +21,7 @@ create or replace function pglimit._hit_bucket(
     fill interval,
     on_outage text,
     limit_version bigint,
+    counted_by bigint,
     at timestamptz default null,
     locked boolean default false
 )
@@ -46,7 +47,7 @@ begin
     if locked then
         select
             c.ctid, c.xmin, c.used, c.special_reset_at,
-            not c.overridden and c.counted_by = _hit_bucket.limit_version
+            not c.overridden and c.counted_by = _hit_bucket.counted_by
         into v_ctid, v_xmin, v_part, v_reset, v_fits
         from pglimit.counters c
         where c.key = _hit_bucket.key
@@ -56,7 +57,7 @@ begin
     else
         select
             c.ctid, c.xmin, c.used, c.special_reset_at,
-            not c.overridden and c.counted_by = _hit_bucket.limit_version
+            not c.overridden and c.counted_by = _hit_bucket.counted_by
         into v_ctid, v_xmin, v_part, v_reset, v_fits
         from pglimit.counters c
         where c.key = _hit_bucket.key
@@ -74,6 +75,12 @@ begin
     v_level := v_level + cost * us;
     v_room := burst * us - v_level;
     if v_room < 0 then
+        if limit_version is null then
+            -- the call's own limit: a row may say otherwise, once any row has
+            if pg_sequence_last_value('pglimit.special_limits') is not null then
+                return null;
+            end if;
+        end if;
         return row(
             false, 'limit', burst, greatest((v_room + cost * us) / us, 0),
             (max_hits - 1 - v_room) / max_hits * interval '1 microsecond', v_reset,
@@ -111,7 +118,8 @@ begin
         -- once more, under the row's lock; what is then left is a turn that is used up
         return case
             when not locked then pglimit._hit_bucket(
-                key, cost, max_hits, burst, per, us, fill, on_outage, limit_version, at, true)
+                key, cost, max_hits, burst, per, us, fill, on_outage, limit_version, counted_by, at,
+                true)
         end;
     end if;
     return row(
@@ -121,9 +129,11 @@ end
 $$;
 
 comment on function pglimit._hit_bucket(
-    text, bigint, bigint, bigint, interval, bigint, interval, text, bigint, timestamptz, boolean) is
+    text, bigint, bigint, bigint, interval, bigint, interval, text, bigint, bigint, timestamptz,
+    boolean) is
     'internal: a hit of a token_bucket that is plain; null where _hit_special is to decide';
 
 revoke all on function pglimit._hit_bucket(
-    text, bigint, bigint, bigint, interval, bigint, interval, text, bigint, timestamptz, boolean)
+    text, bigint, bigint, bigint, interval, bigint, interval, text, bigint, bigint, timestamptz,
+    boolean)
 from public;

@@ -1,4 +1,4 @@
--- hit's straight way of a sliding_window whose limit was looked up: decides by one plain read, and
+-- hit's straight way of a sliding_window whose numbers are at hand: decides by one plain read, and
 -- changes the row only as it was read; null where it does not serve, and _hit_special is to decide:
 -- a key without a row, one that is counted in another way until now (counted_by), a subject with an
 -- override or a block, a cost above the limit, a turn that is used up.
@@ -17,6 +17,7 @@ create or replace function pglimit._hit_sliding(
     us bigint,
     on_outage text,
     limit_version bigint,
+    counted_by bigint,
     at timestamptz default null,
     locked boolean default false
 )
@@ -44,7 +45,7 @@ begin
     if locked then
         select
             c.ctid, c.xmin, c.used, c.previous, c.window_start, c.special_reset_at,
-            not c.overridden and c.counted_by = _hit_sliding.limit_version
+            not c.overridden and c.counted_by = _hit_sliding.counted_by
         into v_ctid, v_xmin, v_used, v_previous, v_start, v_reset, v_fits
         from pglimit.counters c
         where c.key = _hit_sliding.key
@@ -54,7 +55,7 @@ begin
     else
         select
             c.ctid, c.xmin, c.used, c.previous, c.window_start, c.special_reset_at,
-            not c.overridden and c.counted_by = _hit_sliding.limit_version
+            not c.overridden and c.counted_by = _hit_sliding.counted_by
         into v_ctid, v_xmin, v_used, v_previous, v_start, v_reset, v_fits
         from pglimit.counters c
         where c.key = _hit_sliding.key
@@ -87,6 +88,12 @@ begin
             else
                 -- the next window's way, once this one is the one before
                 v_wait := v_rest + us - (max_hits - cost) * us / v_used;
+            end if;
+            if limit_version is null then
+                -- the call's own limit: a row may say otherwise, once any row has
+                if pg_sequence_last_value('pglimit.special_limits') is not null then
+                    return null;
+                end if;
             end if;
             return row(
                 false, 'limit', max_hits, greatest(v_left, 0),
@@ -124,7 +131,7 @@ begin
         -- once more, under the row's lock; what is then left is a turn that is used up
         return case
             when not locked then pglimit._hit_sliding(
-                key, cost, max_hits, per, us, on_outage, limit_version, at, true)
+                key, cost, max_hits, per, us, on_outage, limit_version, counted_by, at, true)
         end;
     end if;
     return row(
@@ -134,8 +141,10 @@ end
 $$;
 
 comment on function pglimit._hit_sliding(
-    text, bigint, bigint, interval, bigint, text, bigint, timestamptz, boolean) is
+    text, bigint, bigint, interval, bigint, text, bigint, bigint, timestamptz,
+    boolean) is
     'internal: a hit of a sliding_window that is plain; null where _hit_special is to decide';
 
 revoke all on function pglimit._hit_sliding(
-    text, bigint, bigint, interval, bigint, text, bigint, timestamptz, boolean) from public;
+    text, bigint, bigint, interval, bigint, text, bigint, bigint, timestamptz,
+    boolean) from public;

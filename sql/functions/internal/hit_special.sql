@@ -15,9 +15,10 @@
 --     0 where nothing was counted;
 --   * hold: the hold that the cost corrects: what is given back is of the window it was charged in
 --     alone.
--- Writes: counters or durable_counters (one row); holds or durable_holds. Locks: that row; for a
--- key without a row, first its creation lock; for a hold, last the installation's row in a new
--- epoch. A refusal writes and locks nothing.
+-- Writes: counters or durable_counters (one row; of a limit that has become durable both, as the
+-- count moves); holds or durable_holds. Locks: that row; for a key without a row, first its
+-- creation lock; for a hold, last the installation's row in a new epoch. A refusal writes and locks
+-- nothing.
 -- Safe under concurrency because it decides by a plain read and writes only to the row as it was
 -- read (every change counts up changes, or the turn); else it decides again by the row under its
 -- lock, with a fresh clock and a fresh look at the override. Who waited for somebody who gave up
@@ -148,6 +149,19 @@ begin
                 where c.key = v_key
                 order by c.turn desc
                 limit 1;
+                if not found then
+                    -- counted without a log until its limit became durable: it goes on from there,
+                    -- and hit's straight way no longer counts there
+                    if v_phase = 'create' then
+                        perform pglimit._stamp_counter(v_key, 'hit');
+                    end if;
+                    select c.* into v_row
+                    from pglimit.counters c
+                    where c.key = v_key
+                    order by c.turn desc
+                    limit 1;
+                    v_row.turn := null;
+                end if;
             end if;
         else
             if v_phase = 'lock' then
@@ -340,7 +354,7 @@ begin
                     pglimit._sliding_wait(
                         v_row.previous, v_row.used, v_quota - v_cost, v_us, v_elapsed))
                 when 'token_bucket' then make_interval(secs => (
-                    ceil((v_level - (v_quota - v_cost) * v_us) / v_rate) / 1000000
+                    div(v_level - (v_quota - v_cost) * v_us + v_rate - 1, v_rate) / 1000000
                 )::double precision)
                 else v_reset - v_now
             end;
@@ -420,7 +434,7 @@ begin
             end if;
             v_level := least(greatest(v_level + v_weight, 0), 300000000000000000 * v_rate::numeric);
             v_after := v_quota - ceil(v_level / v_us);
-            v_elapsed := ceil(v_level / v_rate);
+            v_elapsed := div(v_level + v_rate - 1, v_rate); -- up; a quotient may be rounded down
             v_row.used := v_elapsed * v_rate - v_level;
             v_row.previous := v_rate;
             v_reset := v_now + make_interval(secs => (v_elapsed / 1000000)::double precision);
@@ -440,6 +454,15 @@ begin
                 v_reset := (
                     v_row.window_start at time zone coalesce(v_rule.time_zone, 'UTC')
                     + ('1 ' || v_unit)::interval) at time zone coalesce(v_rule.time_zone, 'UTC');
+                if v_unit = 'hour' then
+                    -- by the clock on the wall one would be missing, or last two
+                    v_reset := v_row.window_start + interval '1 hour';
+                elsif v_row.window_start > v_now then
+                    -- midnight comes twice, and begins the day the second time
+                    v_reset := v_row.window_start;
+                    v_row.window_start := date_trunc(
+                        v_unit, v_now - interval '1 hour', coalesce(v_rule.time_zone, 'UTC'));
+                end if;
             else
                 v_reset := v_now + v_per;
             end if;
@@ -454,23 +477,32 @@ begin
             when not v_row.overridden and v_row.algorithm is null then v_reset
         end;
         v_row.special_reset_at := case when v_row.reset_at is null then v_reset end;
-        -- a straight way may go on with what is counted by the row alone, and is no debt
+        -- a straight way may go on with what is counted by the row alone, or the call, and no debt
         v_row.counted_by := case
+            when v_row.overridden or v_after < 0 or v_row.previous > v_max then null
+            when v_given and v_row.algorithm is not null then
+                pglimit._counted_by(
+                    v_max,
+                    v_us::bigint,
+                    case when v_algorithm = 'token_bucket' then coalesce(v_burst, v_max) end)
             when num_nonnulls(
                     _hit_special.max_hits, _hit_special.per, _hit_special.algorithm,
                     _hit_special.burst) = 0
                 and v_rule.straight_us > 0
-                and not v_row.overridden
-                and v_after >= 0
-                and v_row.previous <= v_rule.max_hits
                 then v_rule.limit_version
         end;
         if v_phase <> 'look' then
             perform pglimit._keep_count(v_key, v_row, v_now, coalesce(v_rule.durable, false));
+            if v_phase = 'create' and v_rule.durable then
+                update pglimit.counters c
+                set special_reset_at = v_now
+                where c.key = v_key and c.special_reset_at > v_now;
+            end if;
         else
             -- as it was when it was read; else once more, under its lock
             if v_rule.durable then
-                perform set_config('synchronous_commit', 'on', true);
+                perform set_config('synchronous_commit', 'on', true)
+                where current_setting('synchronous_commit') <> 'remote_apply';
                 update pglimit.durable_counters c
                 set turn = case
                         when c.changes < 64 then c.turn

@@ -21,7 +21,8 @@ declare
 begin
     if durable then
         -- what is answered is on disk, whatever the session says
-        perform set_config('synchronous_commit', 'on', true);
+        perform set_config('synchronous_commit', 'on', true)
+        where current_setting('synchronous_commit') <> 'remote_apply';
     end if;
     if v_turn is null then
         _keep_count.counter.key := _keep_count.key;

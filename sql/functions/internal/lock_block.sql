@@ -1,9 +1,10 @@
 -- Locks out whoever would make a counter for the subject of a block, to the end of the transaction:
 -- with the creation lock of the key, or for every limit with the table of all creation locks, which
 -- those who make anything hold in a weaker mode. So a counter is either there and committed, and is
--- stamped, or its maker waits and then sees the block. Hits of counters that are there go on.
--- Writes: creation_locks. Locks: one creation lock, or that table in mode exclusive, which purge
--- and pg_dump do not mind.
+-- stamped, or its maker waits and then sees the block. Hits of counters that are there go on;
+-- claims with a request, of several slots or at a fair endpoint need a lock in that table and wait.
+-- Writes: creation_locks. Locks: one creation lock, or that table in mode exclusive, which pg_dump
+-- does not mind. It waits for every transaction that has made something, for a second at most.
 create or replace function pglimit._lock_block(limit_name text, subject text, tenant text)
 returns void
 language plpgsql

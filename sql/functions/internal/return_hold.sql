@@ -16,7 +16,7 @@ declare
         e'%s\x1f%s\x1f%s', _return_hold.hold.tenant, _return_hold.hold.limit_name,
         _return_hold.hold.subject);
     v_durable boolean;
-    v_there boolean := false;
+    v_locked boolean;
 begin
     if _return_hold.hold.reset_at <= clock_timestamp() then
         return true;
@@ -41,7 +41,14 @@ begin
         order by c.turn desc
         limit 1
         for update skip locked;
-        v_there := found or exists (select from pglimit.durable_counters c where c.key = v_key);
+        v_locked := found;
+        if not v_locked then
+            perform
+            from pglimit.durable_counters c
+            where c.key = v_key
+            order by c.turn desc
+            limit 1;
+        end if;
     else
         perform
         from pglimit.counters c
@@ -49,10 +56,18 @@ begin
         order by c.turn desc
         limit 1
         for update skip locked;
-        v_there := found or exists (select from pglimit.counters c where c.key = v_key);
+        v_locked := found;
+        if not v_locked then
+            perform
+            from pglimit.counters c
+            where c.key = v_key
+            order by c.turn desc
+            limit 1;
+        end if;
     end if;
-    if not found then
-        return not v_there;
+    if not v_locked then
+        -- in use, or gone, with what was charged
+        return not found;
     end if;
     perform pglimit._hit_special(
         _return_hold.hold.limit_name, _return_hold.hold.subject, _return_hold.hold.max_hits,

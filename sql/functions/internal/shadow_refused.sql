@@ -26,22 +26,44 @@ begin
             )
         then
             v_prefix := v_tenant || e'\x1f' || _shadow_refused.limit_name;
-            select coalesce(sum(c.shadow_refused), 0)
+            select coalesce(sum(s.shadow_refused), 0)
             into v_sum
-            from pglimit.counters c
-            where c.key > v_prefix || e'\x1f'
-                and c.key < v_prefix || e'\x20'
-                and coalesce(c.reset_at, c.special_reset_at) > clock_timestamp();
+            from (
+                select c.shadow_refused
+                from pglimit.counters c
+                where c.key > v_prefix || e'\x1f'
+                    and c.key < v_prefix || e'\x20'
+                    and coalesce(c.reset_at, c.special_reset_at) > clock_timestamp()
+                union all
+                select c.shadow_refused
+                from pglimit.durable_counters c
+                where c.key > v_prefix || e'\x1f'
+                    and c.key < v_prefix || e'\x20'
+                    and coalesce(c.reset_at, c.special_reset_at) > clock_timestamp()
+            ) s;
             v_total := v_total + v_sum;
         end if;
         exit when _shadow_refused.tenant <> '';
-        select split_part(c.key, e'\x1f', 1)
+        select min(n.tenant)
         into v_tenant
-        from pglimit.counters c
-        where c.key >= v_tenant || e'\x20'
-        order by c.key
-        limit 1;
-        exit when not found;
+        from (
+            (
+                select split_part(c.key, e'\x1f', 1) as tenant
+                from pglimit.counters c
+                where c.key >= v_tenant || e'\x20'
+                order by c.key
+                limit 1
+            )
+            union all
+            (
+                select split_part(c.key, e'\x1f', 1) as tenant
+                from pglimit.durable_counters c
+                where c.key >= v_tenant || e'\x20'
+                order by c.key
+                limit 1
+            )
+        ) n;
+        exit when v_tenant is null;
     end loop;
     return v_total;
 end

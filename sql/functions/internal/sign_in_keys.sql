@@ -35,6 +35,15 @@ begin
             hint = 'Pass the name as it was typed and the peer''s address, or refuse the sign-in '
                 || 'before the call.';
     end if;
+    if octet_length(_sign_in_keys.account) > 1024 then
+        -- whoever signs in chooses it, and folding it takes as long as it is
+        raise exception using
+            errcode = 'PGL01',
+            message = format('account of %s bytes is too long',
+                octet_length(_sign_in_keys.account)),
+            detail = 'An account may have 1,024 bytes.',
+            hint = 'Refuse the sign-in before the call: there is no such account.';
+    end if;
     v_account := regexp_replace(_sign_in_keys.account, '^[[:space:]]+|[[:space:]]+$', '', 'g');
     if current_setting('server_encoding') = 'UTF8' then
         v_account := normalize(lower(normalize(v_account, nfc)), nfc);

@@ -185,6 +185,9 @@ a block that was there. The subject is what the service passes to hit, exactly.`
 			if o.LimitName == "" || o.Subject == "" {
 				return blankName()
 			}
+			if cmd.Flags().Changed("for") && o.Duration == 0 {
+				return usageError("--for of nothing would block nobody", "without --for it is for ever; limitctl block drop lifts a block")
+			}
 			if runF != nil {
 				return runF(cmd.Context(), o)
 			}
