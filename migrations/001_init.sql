@@ -37,6 +37,7 @@
 {{ template "tables/charge_row.sql" . }}
 {{ template "tables/hold_row.sql" . }}
 {{ template "tables/settle_row.sql" . }}
+{{ template "tables/held_row.sql" . }}
 {{ template "tables/hit_many_row.sql" . }}
 {{ template "tables/admit_row.sql" . }}
 {{ template "tables/purge_row.sql" . }}

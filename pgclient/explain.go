@@ -34,7 +34,7 @@ type ExplainParams struct {
 
 // ExplainRow is one step of a decision.
 type ExplainRow struct {
-	// Step is "rule", "override", "counter", "arithmetic" or "answer".
+	// Step is "rule", "override", "block", "counter", "holds", "arithmetic" or "answer".
 	Step string `db:"step"`
 
 	// Says is what there is to say about it, Facts the row behind it; nil for none.
@@ -78,8 +78,8 @@ type Simulated struct {
 	RetryAfter time.Duration
 }
 
-// ExplainLimit says how the next hit of a subject is decided, step by step: by which row, with which override, from which
-// count, by which sum.
+// ExplainLimit says how the next hit of a subject is decided, step by step: by which row, with which override and block, from
+// which count and the holds in it, by which sum.
 func (c *Client) ExplainLimit(ctx context.Context, p ExplainParams) ([]ExplainRow, error) {
 	var args arguments
 	args.text("limit_name", p.Limit)

@@ -21,9 +21,9 @@ func TestExplainAndSimulate(t *testing.T) {
 	for _, r := range rows {
 		steps += r.Step + " "
 	}
-	want(t, "steps", steps, "rule override counter arithmetic answer ")
+	want(t, "steps", steps, "rule override block counter holds arithmetic answer ")
 	var facts struct{ Allowed bool }
-	if err := json.Unmarshal(rows[4].Facts, &facts); err != nil || facts.Allowed || rows[1].Facts != nil {
+	if err := json.Unmarshal(rows[6].Facts, &facts); err != nil || facts.Allowed || rows[1].Facts != nil {
 		t.Errorf("got %v, %+v", err, rows)
 	}
 

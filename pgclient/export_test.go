@@ -8,3 +8,10 @@ func (p *Permit) EndOfLease() time.Time {
 	defer p.lease.mu.Unlock()
 	return p.lease.end
 }
+
+// Age has the last heartbeat be so much longer ago.
+func (r *Replica) Age(d time.Duration) {
+	last := *r.last.Load()
+	last.at = last.at.Add(-d)
+	r.last.Store(&last)
+}

@@ -20,6 +20,10 @@ from pglimit.hit_up_to(limit_name => $1::text, subject => $2::text, wanted => $3
 from pglimit.hold(limit_name => $1::text, subject => $2::text, estimate => $3::bigint, ttl => $4::interval,
     max_hits => $5::bigint, per => $6::interval, algorithm => $7::text, burst => $8::bigint, tenant => $9::text)`
 
+	listHoldsSQL = `select hold_id, tenant, limit_name, subject, charged, held_at, expires_at, state, actual, durable
+from pglimit.list_holds(limit_filter => $1::text, subject_filter => $2::text, after => $3::bigint, max_rows => $4::int,
+    tenant_filter => $5::text, state_filter => $6::text)`
+
 	refundSQL = `select pglimit.refund(limit_name => $1::text, subject => $2::text, cost => $3::bigint, tenant => $4::text,
     max_hits => $5::bigint, per => $6::interval, algorithm => $7::text, burst => $8::bigint)`
 
@@ -108,6 +112,53 @@ type HitUpToParams struct {
 
 	// Wanted is how much would be taken.
 	Wanted int64
+}
+
+// HoldRow is one hold, as [Client.ListHolds] shows it.
+type HoldRow struct {
+	// Actual is what it was settled at. Nil before.
+	Actual *int64 `db:"actual"`
+
+	// Charged is what was charged when it was held.
+	Charged int64 `db:"charged"`
+
+	// Durable holds survive a crash.
+	Durable bool `db:"durable"`
+
+	ExpiresAt time.Time `db:"expires_at"`
+	HeldAt    time.Time `db:"held_at"`
+	ID        int64     `db:"hold_id"` // also what to give as After to go on behind this row
+	Limit     string    `db:"limit_name"`
+	State     HoldState `db:"state"`
+	Subject   string    `db:"subject"`
+	Tenant    string    `db:"tenant"`
+}
+
+// HoldState is what has become of a hold.
+type HoldState string
+
+const (
+	HoldOpen     HoldState = "open"     // it can be settled
+	HoldLapsed   HoldState = "lapsed"   // its time was over before it was settled, and its charge stays
+	HoldSettled  HoldState = "settled"  // its charge is what was used
+	HoldReturned HoldState = "returned" // it lapsed, and purge gave back of it what was still counted
+)
+
+// ListHoldsParams are the arguments of [Client.ListHolds]. Filters are exact; an empty one shows all.
+type ListHoldsParams struct {
+	// After is the ID of the last row seen. Defaults to the beginning.
+	After int64
+
+	Limit, Subject string
+
+	// MaxRows is the size of the page. Defaults to 100.
+	MaxRows int
+
+	// State shows holds that became this. Defaults to all.
+	State HoldState
+
+	// Tenant defaults to the answer of [WithTenantFunc], or else to all tenants.
+	Tenant *string
 }
 
 // OnLapse is what becomes of a hold that is not settled in time.
@@ -230,6 +281,29 @@ func (c *Client) Hold(ctx context.Context, p HoldParams) (Hold, error) {
 		Remaining:  row.Remaining,
 		RetryAfter: time.Duration(row.RetryAfter),
 	}, err
+}
+
+// ListHolds returns a page of holds, in the order they were made; also of those that are over, until a purge removes them.
+func (c *Client) ListHolds(ctx context.Context, p ListHoldsParams) ([]HoldRow, error) {
+	var args arguments
+	args.optionalText("limit_filter", p.Limit)
+	args.optionalText("subject_filter", p.Subject)
+	if p.After == 0 {
+		args.add(nil)
+	} else {
+		args.add(p.After)
+	}
+	args.rows(p.MaxRows)
+	c.tenantFilter(ctx, &args, p.Tenant)
+	args.optionalText("state_filter", string(p.State))
+	return run(ctx, c, statement[[]HoldRow]{
+		args:    args,
+		begin:   beginRead,
+		collect: list[HoldRow],
+		name:    p.Limit,
+		sql:     listHoldsSQL,
+		verb:    "list_holds",
+	})
 }
 
 // Refund gives hits back that are counted now, and returns what remains: never more than the quota.

@@ -1,9 +1,12 @@
 package pgclient_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pglimit/pglimit/pgclient"
 )
@@ -81,4 +84,56 @@ func TestLapsedHoldComesBack(t *testing.T) {
 	want(t, "settled late", must(db.app.Settle(ctx, h.ID, 8))(t), pgclient.Settlement{Reason: pgclient.ReasonLapsed, Remaining: 2})
 	want(t, "returned", must(db.operator.Purge(ctx, 1000))(t).HoldsReturned, 1)
 	want(t, "settled late again", must(db.app.Settle(ctx, h.ID, 8))(t), pgclient.Settlement{Reason: pgclient.ReasonLapsed, Remaining: 10})
+}
+
+// Holds are listed alike in every exec mode, page by page.
+func TestListHolds(t *testing.T) {
+	t.Parallel()
+	db := setup(t)
+	ctx := t.Context()
+	must(db.operator.SetLimit(ctx, pgclient.SetLimitParams{Limit: "bill", MaxHits: 1000, Per: time.Hour, Durable: true}))(t)
+	own := pgclient.HoldParams{Limit: "tokens", Subject: "u1", Estimate: 800, TTL: time.Minute, MaxHits: pgclient.N(1000), Per: pgclient.D(time.Hour), Tenant: "acme"}
+	first := must(db.app.Hold(ctx, own))(t)
+	second := must(db.app.Hold(ctx, pgclient.HoldParams{Limit: "bill", Subject: "u2", Estimate: 5, TTL: time.Hour}))(t)
+	must(db.app.Settle(ctx, second.ID, 0))(t)
+	third := must(db.app.Hold(ctx, pgclient.HoldParams{Limit: "bill", Subject: "u2", Estimate: 6, TTL: time.Microsecond}))(t)
+	for _, mode := range execModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			config := must(pgxpool.ParseConfig(db.URL("pglimit_monitor")))(t)
+			config.ConnConfig.DefaultQueryExecMode = mode
+			pool := must(pgxpool.NewWithConfig(context.Background(), config))(t)
+			t.Cleanup(pool.Close)
+			monitor := must(pgclient.New(pool))(t)
+			rows := must(monitor.ListHolds(ctx, pgclient.ListHoldsParams{}))(t)
+			want(t, "rows", len(rows), 3)
+			if r := rows[0]; r.HeldAt.Add(time.Minute) != r.ExpiresAt || !r.ExpiresAt.Equal(first.ExpiresAt) {
+				t.Errorf("held at %v until %v", r.HeldAt, r.ExpiresAt)
+			}
+			if rows[1].Actual == nil || *rows[1].Actual != 0 {
+				t.Errorf("settled at %v", rows[1].Actual)
+			}
+			for i, wanted := range []pgclient.HoldRow{
+				{ID: first.ID, Charged: 800, Limit: "tokens", State: pgclient.HoldOpen, Subject: "u1", Tenant: "acme"},
+				{ID: second.ID, Charged: 5, Durable: true, Limit: "bill", State: pgclient.HoldSettled, Subject: "u2"},
+				{ID: third.ID, Charged: 6, Durable: true, Limit: "bill", State: pgclient.HoldLapsed, Subject: "u2"},
+			} {
+				wanted.Actual, wanted.HeldAt, wanted.ExpiresAt = rows[i].Actual, rows[i].HeldAt, rows[i].ExpiresAt
+				want(t, "row", rows[i], wanted)
+			}
+			page := must(monitor.ListHolds(ctx, pgclient.ListHoldsParams{After: first.ID, MaxRows: 1}))(t)
+			want(t, "page", len(page), 1)
+			want(t, "next", page[0].ID, second.ID)
+			for _, p := range []pgclient.ListHoldsParams{
+				{Limit: "tokens"}, {Subject: "u1"}, {State: pgclient.HoldOpen}, {Tenant: pgclient.S("acme")},
+			} {
+				rows := must(monitor.ListHolds(ctx, p))(t)
+				want(t, "filtered", len(rows), 1)
+				want(t, "filtered", rows[0].ID, first.ID)
+			}
+			if _, err := monitor.ListHolds(ctx, pgclient.ListHoldsParams{State: "gone"}); !errors.Is(err, pgclient.ErrInvalidArgument) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
 }

@@ -123,6 +123,7 @@
 {{ template "functions/pglimit_version.sql" . }}
 {{ template "functions/list_permits.sql" . }}
 {{ template "functions/list_counters.sql" . }}
+{{ template "functions/list_holds.sql" . }}
 {{ template "functions/list_changes.sql" . }}
 {{ template "functions/force_release.sql" . }}
 {{ template "functions/release_holder.sql" . }}

@@ -185,9 +185,6 @@ func (o *bucketLedger) least(now int64) *big.Int {
 	return level
 }
 
-const holdColumns = "h.hold_id, h.tenant, h.limit_name, h.subject, h.max_hits, h.per, h.algorithm, h.burst, h.charged, h.window_start, h.open_since, " +
-	"h.reset_at, h.used_part, h.bucket_sums, h.hit_time, h.held_at, h.expires_at, h.returns, h.actual"
-
 // TestBucketHoldsTogether: of two holds that overlap, the second gives back what was there since, less what the first gave.
 func TestBucketHoldsTogether(t *testing.T) {
 	t.Parallel()
@@ -200,7 +197,7 @@ func TestBucketHoldsTogether(t *testing.T) {
 	}
 	settle := func(second, id, charged, want int64) {
 		t.Helper()
-		more := fmt.Sprintf(", forced => true, hold => (select row(%s)::pglimit.holds from pglimit.holds h where h.hold_id = %d)", holdColumns, id)
+		more := fmt.Sprintf(", forced => true, hold => (select row(h.*)::pglimit.holds from pglimit.holds h where h.hold_id = %d)", id)
 		if got := ask("remaining", second, -charged, more); got != want {
 			t.Errorf("second %d: %d remain, want %d", second, got, want)
 		}
@@ -367,8 +364,8 @@ func TestHoldMachine(t *testing.T) {
 						if durable {
 							table = "durable_holds"
 						}
-						reason, remaining, _ = ask(fmt.Sprintf(", forced => true, look_only => %v, hold => (select row(%s)::pglimit.holds from pglimit.%s h where h.hold_id = %d)",
-							actual == h.charged, holdColumns, table, id), actual-h.charged)
+						reason, remaining, _ = ask(fmt.Sprintf(", forced => true, look_only => %v, hold => (select row(h.*)::pglimit.holds from pglimit.%s h where h.hold_id = %d)",
+							actual == h.charged, table, id), actual-h.charged)
 						open := bucket == nil || bucket.now(now).Sign() > 0 && h.window == fmt.Sprint(bucket.since)
 						if actual > h.charged {
 							o.charge(now, actual-h.charged)

@@ -1,16 +1,19 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/pglimit/tests/dbtest"
 )
@@ -467,6 +470,88 @@ func TestHoldsAfterCrash(t *testing.T) {
 	for _, l := range []string{"bill", "l"} {
 		if h := holdOf(t, app, "'"+l+"', 's', 1, '1 day'"); len(h) != 18 || h <= kept || h <= gone {
 			t.Errorf("after %s and %s a hold is %s", kept, gone, h)
+		}
+	}
+}
+
+// TestListHolds: both tables in the order of their numbers, each hold in one state, page by page.
+func TestListHolds(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator, monitor := db.Conn("pglimit_app"), db.Conn("pglimit_operator"), db.Conn("pglimit_monitor")
+	mustExec(t, operator, `
+		select pglimit.set_limit('tokens', 100, '1 hour', on_lapse => 'return');
+		select pglimit.set_limit('bill', 100, '1 hour', durable => true);
+		select pglimit.set_limit('off', 100, '1 hour', mode => 'off')`)
+	hold := func(args string) int64 {
+		t.Helper()
+		return mustScan[int64](t, app, "select hold_id from pglimit.hold("+args+")")
+	}
+	lapse := func(ids ...int64) {
+		t.Helper()
+		for _, table := range []string{"holds", "durable_holds"} {
+			if _, err := db.System().Exec(t.Context(), "update pglimit."+table+" set expires_at = clock_timestamp() where hold_id = any($1)", ids); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	list := func(args string) string {
+		t.Helper()
+		return mustScan[string](t, monitor, "select coalesce(string_agg(concat_ws(' ', tenant || limit_name, subject, charged, actual, state, case when durable then 'durable' end), ', ' order by hold_id), '') from pglimit.list_holds("+args+")")
+	}
+	if got := list(""); got != "" {
+		t.Errorf("of nothing: %s", got)
+	}
+	hold("'off', 'a', 9, '1 hour'") // counted nowhere, so held nowhere
+	returned := hold("'tokens', 'a', 1, '1 hour'")
+	kept := hold("'bill', 'a', 2, '1 hour'")
+	hold("'tokens', 'b', 3, '1 hour', tenant => 't'")
+	settled := hold("'bill', 'b', 4, '1 hour'")
+	hold("'tokens', 'a', 5, '1 hour'")
+	if _, err := app.Exec(t.Context(), "select pglimit.settle($1, 0)", settled); err != nil {
+		t.Fatal(err)
+	}
+	lapse(returned, kept, settled)
+	wantList := func(args, want string) {
+		t.Helper()
+		if got := list(args); got != want {
+			t.Errorf("list_holds(%s):\n%s\nwant\n%s", args, got, want)
+		}
+	}
+	wantList("state_filter => 'lapsed'", "tokens a 1 lapsed, bill a 2 lapsed durable")
+	mustExec(t, operator, "select pglimit.purge()")
+	all := "tokens a 1 returned, bill a 2 lapsed durable, ttokens b 3 open, bill b 4 0 settled durable, tokens a 5 open"
+	wantList("", all)
+	wantList("'tokens'", "tokens a 1 returned, ttokens b 3 open, tokens a 5 open")
+	wantList("'tokens', 'a', tenant_filter => ''", "tokens a 1 returned, tokens a 5 open")
+	wantList("tenant_filter => 't'", "ttokens b 3 open")
+	for state, want := range map[string]string{
+		"open": "ttokens b 3 open, tokens a 5 open", "lapsed": "bill a 2 lapsed durable", "settled": "bill b 4 0 settled durable",
+		"returned": "tokens a 1 returned",
+	} {
+		wantList("state_filter => '"+state+"'", want)
+	}
+	// whoever settles what came back changes nothing, and it stays so
+	wantAnswer(t, app, settleColumns, fmt.Sprintf("settle(%d, 1)", returned), "f lapsed 95 0")
+	wantList("'tokens', state_filter => 'returned'", "tokens a 1 returned")
+
+	var pages []string
+	for after := int64(0); ; {
+		page := list(fmt.Sprintf("after => %d, max_rows => 2", after))
+		if page == "" {
+			break
+		}
+		pages = append(pages, page)
+		after = mustScan[int64](t, monitor, fmt.Sprintf("select max(hold_id) from pglimit.list_holds(after => %d, max_rows => 2)", after))
+	}
+	if got := strings.Join(pages, ", "); got != all || len(pages) != 3 {
+		t.Errorf("%d pages: %s", len(pages), got)
+	}
+	for _, args := range []string{"max_rows => 0", "max_rows => 10001", "max_rows => null", "state_filter => 'gone'", "state_filter => ''"} {
+		_, err := monitor.Exec(t.Context(), "select pglimit.list_holds("+args+")")
+		var server *pgconn.PgError
+		if !errors.As(err, &server) || server.Code != "PGL01" || server.Hint == "" || server.Detail == "" {
+			t.Errorf("list_holds(%s): %v", args, err)
 		}
 	}
 }

@@ -70,6 +70,7 @@ var mayCall = map[string]string{
 	"list_counters":           "om",
 	"list_endpoint_overrides": "om",
 	"list_endpoints":          "om",
+	"list_holds":              "om",
 	"list_limit_overrides":    "om",
 	"list_limits":             "om",
 	"list_permits":            "om",

@@ -30,6 +30,12 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		"select from pglimit.hit('bill', 's')",
 		"select from pglimit.peek('bucket', 's')",
 		"select from pglimit.forget('bill', 's')",
+		// holds, which have no index but their number
+		"select from pglimit.settle((pglimit.hold('l', 's', 1, '1 hour', 1000000, '1 hour')).hold_id, 1)",
+		"select from pglimit.hold('bill', 's', 1, '1 hour')",
+		"select from pglimit.list_holds(max_rows => 5)",
+		"select from pglimit.explain_limit('l', 's')",
+		"select from pglimit.explain_limit('bill', 's')",
 		// the special ways: a limit in shadow, a subject with an override
 		"select from pglimit.set_limit('shadow', 1, '1 hour', mode => 'shadow')",
 		"select from pglimit.hit('shadow', 's')",
@@ -122,10 +128,12 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 			t.Errorf("%s: no claim looks for lanes above the cap from the newest row", state)
 		}
 		for _, plan := range plans {
-			onState := strings.Contains(plan, "on permits") || strings.Contains(plan, "on counters") || strings.Contains(plan, "on durable_counters")
+			onHolds := strings.Contains(plan, "on holds") || strings.Contains(plan, "on durable_holds")
+			onState := onHolds || strings.Contains(plan, "on permits") || strings.Contains(plan, "on counters") || strings.Contains(plan, "on durable_counters")
 			// hit has no limit 1: the first row must come without the others being read. Of a plan with a limit it is keys
 			// that are sorted
-			sorts := strings.Contains(plan, "on counters") && strings.Contains(plan, "Sort  (") && !strings.Contains(plan, "Limit  (")
+			sorts := strings.Contains(plan, "on counters") && strings.Contains(plan, "Sort  (") && !strings.Contains(plan, "Limit  (") ||
+				onHolds && strings.Contains(plan, "Sort  (")
 			if onState && (sorts || strings.Contains(plan, "Bitmap") || strings.Contains(plan, "Seq Scan")) {
 				t.Errorf("%s:\n%s", state, plan)
 			}
@@ -157,6 +165,7 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 	vacuum := func() {
 		mustExec(t, db.Super(), "vacuum (analyze) pglimit.permits")
 		mustExec(t, db.Super(), "vacuum (analyze) pglimit.counters")
+		mustExec(t, db.Super(), "vacuum (analyze) pglimit.holds")
 	}
 	vacuum()
 	plansOf("tiny, analyzed")
@@ -184,7 +193,9 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 			select e'\x1fe\x1f' || (10000000 + i / 4), 1 + i % 4, 1, i, now() + interval '1 h', 4 from generate_series(0, 999999) i;
 			execute v_index;
 		end
-		$$`} {
+		$$`, `
+		insert into pglimit.holds (hold_id, tenant, limit_name, subject, charged, held_at, expires_at, returns)
+		select i, '', 'l', 's' || i, 1, now(), now() + interval '1 h', false from generate_series(1, 200000) i`} {
 		wg.Go(func() {
 			if _, err := db.System().Exec(t.Context(), sql); err != nil {
 				t.Error(err)

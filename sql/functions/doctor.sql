@@ -118,7 +118,7 @@ begin
             ('{pglimit_operator, pglimit_monitor}',
                 '{doctor, explain_limit, list_blocks, list_changes, list_counters,
                 list_endpoint_overrides,
-                list_endpoints, list_limit_overrides, list_limits, list_permits,
+                list_endpoints, list_holds, list_limit_overrides, list_limits, list_permits,
                 show_installation}'),
             ('{pglimit_operator}',
                 '{block, drop_endpoint, drop_endpoint_override, drop_limit, drop_limit_override,

@@ -280,7 +280,9 @@ begin
             for update skip locked
         loop
             continue when not pglimit._return_hold(v_hold, false);
-            update pglimit.holds h set returns = false where h.hold_id = v_hold.hold_id;
+            update pglimit.holds h
+            set returns = false, returned_at = clock_timestamp()
+            where h.hold_id = v_hold.hold_id;
             v_returned := v_returned + 1;
         end loop;
         with locked as materialized (
@@ -322,7 +324,9 @@ begin
             for update skip locked
         loop
             continue when not pglimit._return_hold(v_hold, true);
-            update pglimit.durable_holds h set returns = false where h.hold_id = v_hold.hold_id;
+            update pglimit.durable_holds h
+            set returns = false, returned_at = clock_timestamp()
+            where h.hold_id = v_hold.hold_id;
             v_returned := v_returned + 1;
         end loop;
         with locked as materialized (

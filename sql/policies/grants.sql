@@ -70,6 +70,7 @@ grant execute on function
     pglimit.list_counters(text, text, text, integer, text, boolean),
     pglimit.list_endpoint_overrides(text, text, text, integer, text),
     pglimit.list_endpoints(text, text, integer, text),
+    pglimit.list_holds(text, text, bigint, integer, text, text),
     pglimit.list_limit_overrides(text, text, text, integer, text),
     pglimit.list_limits(text, text, integer, text),
     pglimit.list_permits(

@@ -20,6 +20,7 @@ create table pglimit.durable_holds (
     expires_at timestamptz not null,
     returns boolean not null,
     actual bigint,
+    returned_at timestamptz,
     constraint durable_holds_pkey primary key (hold_id)
 ) with (
     fillfactor = 70,

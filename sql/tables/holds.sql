@@ -23,6 +23,7 @@ create unlogged table pglimit.holds (
     expires_at timestamptz not null,
     returns boolean not null,
     actual bigint,
+    returned_at timestamptz,
     constraint holds_pkey primary key (hold_id)
 ) with (
     fillfactor = 70,
@@ -53,3 +54,5 @@ comment on column pglimit.holds.returns is
     'whether purge is to give it back once it has lapsed; false when it has';
 comment on column pglimit.holds.actual is
     'what it was settled at; null before';
+comment on column pglimit.holds.returned_at is
+    'when purge gave back of it what was still counted; null before';

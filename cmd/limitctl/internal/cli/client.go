@@ -25,6 +25,7 @@ type Client interface {
 	ListCounters(context.Context, pgclient.ListCountersParams) ([]pgclient.CounterRow, error)
 	ListEndpointOverrides(context.Context, pgclient.ListEndpointOverridesParams) ([]pgclient.EndpointOverrideRow, error)
 	ListEndpoints(context.Context, pgclient.ListEndpointsParams) ([]pgclient.EndpointRow, error)
+	ListHolds(context.Context, pgclient.ListHoldsParams) ([]pgclient.HoldRow, error)
 	ListLimitOverrides(context.Context, pgclient.ListLimitOverridesParams) ([]pgclient.LimitOverrideRow, error)
 	ListLimits(context.Context, pgclient.ListLimitsParams) ([]pgclient.LimitRow, error)
 	ListPermits(context.Context, pgclient.ListPermitsParams) ([]pgclient.PermitRow, error)

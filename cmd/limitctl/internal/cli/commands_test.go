@@ -162,6 +162,7 @@ func TestCounterShow(t *testing.T) {
 limit name:    login
 subject:       bob
 allowed:       - false
+reason:        limit
 used:          5
 quota:         5
 remaining:     0
@@ -169,6 +170,46 @@ retry after:   1m30s
 window start:  2026-11-30T11:59:00Z (1m ago)
 reset at:      2026-11-30T12:01:30Z (in 1m)
 `, "")
+}
+
+// What is used is what the sum says, which knows of debt and of the window before; a bucket began at no time.
+func TestCounterShowWeighs(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.client.decision = pgclient.Decision{Quota: 5, RetryAfter: 90 * time.Second, Reason: pgclient.ReasonLimit}
+	b.client.counters = []pgclient.CounterRow{{Limit: "login", Subject: "bob", Used: 4, Algorithm: pgclient.AlgorithmTokenBucket, State: "open", WindowStart: testNow.Add(-time.Minute), ResetAt: testNow.Add(90 * time.Second)}}
+	b.client.explained = []pgclient.ExplainRow{{Step: "counter", Facts: []byte(`{"used": 3}`)}, {Step: "arithmetic", Facts: []byte(`{"used": 7, "debt": 2}`)}}
+	b.want(t, b.run("counter", "show", "login", "bob", "--color", "never"), exitOK, `tenant:
+limit name:    login
+subject:       bob
+allowed:       - false
+reason:        limit
+used:          7
+debt:          2
+quota:         5
+remaining:     0
+retry after:   1m30s
+window start:  none
+reset at:      2026-11-30T12:01:30Z (in 1m)
+`, "")
+}
+
+func TestHoldList(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.env["NO_COLOR"] = "1"
+	b.client.holds = []pgclient.HoldRow{
+		{ID: 1, Limit: "tokens", Subject: "bob", Charged: 800, HeldAt: testNow.Add(-time.Minute), ExpiresAt: testNow.Add(time.Minute), State: pgclient.HoldOpen},
+		{ID: 2, Limit: "tokens", Subject: "eve", Charged: 7, HeldAt: testNow.Add(-time.Hour), ExpiresAt: testNow.Add(-time.Minute), State: pgclient.HoldLapsed},
+		{ID: 3, Limit: "rows", Subject: "bob", Charged: 5, Actual: pgclient.N(4), HeldAt: testNow.Add(-time.Hour), ExpiresAt: testNow.Add(-time.Minute), State: pgclient.HoldSettled},
+	}
+	b.want(t, b.run("hold", "list"), exitOK, "HOLD-ID  LIMIT   SUBJECT  CHARGED  HELD    EXPIRES  STATE\n1        tokens  bob      800      1m ago  in 1m    + open\n", "")
+	b.out.Reset()
+	b.want(t, b.run("hold", "list", "tokens", "--state", "all", "-o", "name"), exitOK, "1\n2\n", "")
+	b.out.Reset()
+	b.want(t, b.run("hold", "list", "--subject", "bob", "--state", "settled", "-o", "jsonl"), exitOK,
+		`{"hold_id":3,"tenant":"","limit_name":"rows","subject":"bob","charged":5,"actual":4,"held_at":"2026-11-30T11:00:00.000000Z","expires_at":"2026-11-30T11:59:00.000000Z","state":"settled","durable":false}`+"\n", "")
+	b.done(t)
 }
 
 func TestCounterForget(t *testing.T) {

@@ -174,6 +174,10 @@ func (c *poolClient) ListEndpoints(ctx context.Context, p pgclient.ListEndpoints
 	return c.lists.ListEndpoints(ctx, p)
 }
 
+func (c *poolClient) ListHolds(ctx context.Context, p pgclient.ListHoldsParams) ([]pgclient.HoldRow, error) {
+	return c.lists.ListHolds(ctx, p)
+}
+
 func (c *poolClient) ListLimitOverrides(ctx context.Context, p pgclient.ListLimitOverridesParams) ([]pgclient.LimitOverrideRow, error) {
 	return c.lists.ListLimitOverrides(ctx, p)
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,7 +20,7 @@ var counterView = view[pgclient.CounterRow]{
 		{name: "limit_name", head: "LIMIT", value: func(r pgclient.CounterRow) any { return r.Limit }},
 		{name: "subject", value: func(r pgclient.CounterRow) any { return r.Subject }, show: flexible},
 		{name: "used", value: func(r pgclient.CounterRow) any { return r.Used }},
-		{name: "window_start", head: "SINCE", value: func(r pgclient.CounterRow) any { return r.WindowStart }},
+		{name: "window_start", head: "SINCE", value: func(r pgclient.CounterRow) any { return since(r) }},
 		{name: "reset_at", head: "RESETS", value: func(r pgclient.CounterRow) any { return r.ResetAt }},
 		{name: "state", value: func(r pgclient.CounterRow) any { return r.State }, color: func(r pgclient.CounterRow) (string, string) {
 			return good(r.State == "open")
@@ -31,7 +32,15 @@ var counterView = view[pgclient.CounterRow]{
 	name: func(r pgclient.CounterRow) string { return printable(r.Limit) + "\t" + printable(r.Subject) },
 }
 
-// nonZero is NULL for the zero of a limit that was not in mode shadow.
+// since is when the window began. A bucket has none.
+func since(r pgclient.CounterRow) time.Time {
+	if r.Algorithm == pgclient.AlgorithmTokenBucket {
+		return time.Time{}
+	}
+	return r.WindowStart
+}
+
+// nonZero is NULL for a zero that says nothing: no debt, a limit that was not in mode shadow.
 func nonZero(n int64) *int64 {
 	if n == 0 {
 		return nil
@@ -132,10 +141,12 @@ type counterShowOptions struct {
 // standing is what peek answers about a subject, and the counter behind it.
 type standing struct {
 	counter  *pgclient.CounterRow // nil when nothing is counted
-	decision *pgclient.Decision   // nil when the limit has no row, so that only its callers know it
+	debt     int64
+	decision *pgclient.Decision // nil when the limit has no row, so that only its callers know it
 	limit    string
 	subject  string
 	tenant   string
+	used     int64
 }
 
 var standingView = view[standing]{
@@ -155,12 +166,14 @@ var standingView = view[standing]{
 			}
 			return good(s.decision.Allowed)
 		}},
-		{name: "used", value: func(s standing) any {
-			if s.counter == nil {
-				return int64(0)
+		{name: "reason", value: func(s standing) any {
+			if s.decision == nil {
+				return nil
 			}
-			return s.counter.Used
+			return string(s.decision.Reason)
 		}},
+		{name: "used", value: func(s standing) any { return s.used }},
+		{name: "debt", value: func(s standing) any { return nonZero(s.debt) }, show: ifAny},
 		{name: "shadow_refused", value: func(s standing) any {
 			if s.counter == nil {
 				return (*int64)(nil)
@@ -179,7 +192,7 @@ var standingView = view[standing]{
 			if s.counter == nil {
 				return time.Time{}
 			}
-			return s.counter.WindowStart
+			return since(*s.counter)
 		}},
 		{name: "reset_at", value: func(s standing) any {
 			if s.counter == nil {
@@ -204,6 +217,8 @@ func newCounterShowCmd(f *Factory, runF func(context.Context, *counterShowOption
 		Use:   "show <limit> <subject> [flags]",
 		Short: "Show what a subject has used, and whether its next hit is allowed",
 		Long: `Show what a subject has used of a limit, and whether its next hit is allowed. Nothing is counted by it.
+What is used is what the next hit goes by: of a sliding_window also what still weighs of the window before,
+of a token_bucket what it lacks. At its reset nothing is used any more. limitctl limit explain says more.
 
 Where callers give a limit with each hit and it has no row of its own, only what is used is known.`,
 		Example: `  # Why can bob not sign in?
@@ -249,7 +264,7 @@ func counterShowRun(ctx context.Context, o *counterShowOptions) error {
 	case err != nil:
 		return err
 	case len(rows) > 0:
-		s.counter = &rows[0]
+		s.counter, s.used = &rows[0], rows[0].Used
 	case unknown != nil:
 		p := explain(unknown)
 		return &problem{
@@ -261,8 +276,30 @@ func counterShowRun(ctx context.Context, o *counterShowOptions) error {
 	}
 	if unknown != nil {
 		fmt.Fprintf(o.IO.ErrOut, "Limit %s has no row; its quota is known to its callers only.\n", quote(o.LimitName))
+	} else if err := s.weigh(ctx, client); err != nil {
+		return err
 	}
 	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, standingView, s)
+}
+
+// weigh asks for what is used by the sum that decides: the counter's own number leaves out what weighs of a window before,
+// and peek how far below nothing it is.
+func (s *standing) weigh(ctx context.Context, client Client) error {
+	steps, err := client.ExplainLimit(ctx, pgclient.ExplainParams{Limit: s.limit, Subject: s.subject, Tenant: s.tenant})
+	if err != nil {
+		return err
+	}
+	for _, step := range steps {
+		var sum struct{ Debt, Used int64 }
+		if step.Step != "arithmetic" || step.Facts == nil {
+			continue
+		}
+		if err := json.Unmarshal(step.Facts, &sum); err != nil {
+			return fmt.Errorf("explain_limit answers %s: %w", step.Facts, err)
+		}
+		s.debt, s.used = sum.Debt, sum.Used
+	}
+	return nil
 }
 
 // tenantHint reminds of a tenant that was not named.

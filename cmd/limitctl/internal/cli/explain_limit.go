@@ -34,8 +34,8 @@ func newLimitExplainCmd(f *Factory, runF func(context.Context, *limitExplainOpti
 	cmd := &cobra.Command{
 		Use:   "explain <limit> <subject> [flags]",
 		Short: "Explain how the next hit of a subject is decided",
-		Long: `Explain how the next hit of a subject is decided: by which row, with which override, from what is counted,
-by which sum. Nothing is counted by it. -o json has the rows behind each step.`,
+		Long: `Explain how the next hit of a subject is decided: by which row, with which override and block, from what is
+counted and held, by which sum. Nothing is counted by it. -o json has the rows behind each step.`,
 		Example: `  # Why is bob refused?
   limitctl limit explain login_attempt bob
 

@@ -164,6 +164,18 @@ func TestParseCounterList(t *testing.T) {
 	}
 }
 
+func TestParseHoldList(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []parses[holdListOptions]{
+		{args: "", want: holdListOptions{State: "open", listOptions: all(30)}},
+		{args: "tokens --subject bob --state all --tenant=", want: holdListOptions{LimitName: "tokens", Subject: "bob", State: "all", Tenant: pgclient.S(""), listOptions: all(30)}},
+		{args: "--state gone", err: "one of open, lapsed, settled, returned, all"},
+		{args: "tokens bob", err: "at most 1 argument"},
+	} {
+		tt.check(t, newHoldListCmd)
+	}
+}
+
 func TestParseCounterShow(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []parses[counterShowOptions]{

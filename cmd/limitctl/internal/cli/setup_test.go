@@ -87,6 +87,8 @@ type fakeClient struct {
 	endpoints         []pgclient.EndpointRow
 	installation      pgclient.Installation
 	endpointOverrides []pgclient.EndpointOverrideRow
+	explained         []pgclient.ExplainRow
+	holds             []pgclient.HoldRow
 	limits            []pgclient.LimitRow
 	overrides         []pgclient.LimitOverrideRow
 	permits           []pgclient.PermitRow
@@ -144,7 +146,7 @@ func (c *fakeClient) DropLimit(_ context.Context, limit, tenant string) (bool, e
 
 func (c *fakeClient) ExplainLimit(_ context.Context, p pgclient.ExplainParams) ([]pgclient.ExplainRow, error) {
 	c.did("explain_limit %s %s %q", p.Limit, p.Subject, p.Tenant)
-	return []pgclient.ExplainRow{{Step: "rule", Says: "5 hits per 1m"}, {Step: "answer", Says: "allowed", Facts: []byte(`{"remaining":5}`)}}, c.err
+	return c.explained, c.err
 }
 
 // Simulate allows each subject MaxHits in all.
@@ -228,6 +230,15 @@ func (c *fakeClient) ListEndpoints(_ context.Context, p pgclient.ListEndpointsPa
 func (c *fakeClient) DropLimitOverride(_ context.Context, p pgclient.DropLimitOverrideParams) (bool, error) {
 	c.did("drop_limit_override %s %q %q", p.Limit, p.Subject, p.Tenant)
 	return len(c.overrides) > 0, c.err
+}
+
+func (c *fakeClient) ListHolds(_ context.Context, p pgclient.ListHoldsParams) ([]pgclient.HoldRow, error) {
+	return pageOf(c.holds, p.MaxRows,
+		func(r pgclient.HoldRow) bool { return r.ID > p.After },
+		func(r pgclient.HoldRow) bool {
+			return (p.Limit == "" || p.Limit == r.Limit) && (p.Subject == "" || p.Subject == r.Subject) &&
+				(p.State == "" || p.State == r.State) && (p.Tenant == nil || *p.Tenant == r.Tenant)
+		}), c.err
 }
 
 func (c *fakeClient) ListLimitOverrides(_ context.Context, p pgclient.ListLimitOverridesParams) ([]pgclient.LimitOverrideRow, error) {

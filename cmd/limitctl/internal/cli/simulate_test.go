@@ -83,6 +83,7 @@ func TestLimitExplain(t *testing.T) {
 	t.Parallel()
 	b := setup(true)
 	b.env["NO_COLOR"] = "1"
+	b.client.explained = []pgclient.ExplainRow{{Step: "rule", Says: "5 hits per 1m"}, {Step: "answer", Says: "allowed", Facts: []byte(`{"remaining":5}`)}}
 	b.want(t, b.run("limit", "explain", "login", "bob", "--tenant", "t"), exitOK, "STEP    SAYS\nrule    5 hits per 1m\nanswer  allowed\n", "")
 	b.done(t, `explain_limit login bob "t"`)
 }
