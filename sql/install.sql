@@ -46,6 +46,7 @@
 {{ template "functions/internal/lock_block.sql" . }}
 {{ template "functions/internal/apply_block.sql" . }}
 {{ template "functions/internal/lock_counts.sql" . }}
+{{ template "functions/internal/hit_again.sql" . }}
 {{ template "functions/internal/sweep_lane.sql" . }}
 {{ template "functions/internal/find_lanes.sql" . }}
 {{ template "functions/internal/retire_lapsed.sql" . }}

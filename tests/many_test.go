@@ -107,6 +107,43 @@ func TestHitManyAnswersAsHits(t *testing.T) {
 	}
 }
 
+// TestHitManyWaitsInOrder: a call that meets a locked row holds the keys before it and none after it, whatever their
+// order in the call, and decides those that changed meanwhile by what they are then.
+func TestHitManyWaitsInOrder(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	mustExec(t, db.Conn("pglimit_operator"), "select pglimit.set_limit('l', 10, '10 hours')")
+	first, many := db.Conn("pglimit_app"), db.Conn("pglimit_app")
+	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
+		wantHit(t, many, fmt.Sprintf("hit('l', '%s', cost => 3)", key), "allowed", 7)
+	}
+	for _, c := range []struct{ more, free, want string }{
+		{"null, null", "c", "f allowed 5 1, e allowed 4 1, d limit 0 0, c allowed 6 1, b allowed 5 1, a allowed 6 1"},
+		{"array_fill(10::bigint, array[6]), array_fill('10 hours'::interval, array[6])", "cd", "f allowed 3 1, e allowed 1 1, d limit 0 0, c allowed 5 1, b allowed 3 1, a allowed 5 1"},
+	} {
+		mustExec(t, first, "begin; set local pglimit.in_transaction = 'allow'")
+		mustExec(t, first, "select pglimit.hit('l', 'b')")
+		mustExec(t, first, "select pglimit.hit('l', 'd', cost => 7)") // is refused the second time, and locks nothing
+		mustExec(t, first, "select pglimit.charge('l', 'e', 2), pglimit.hit('l', 'f')")
+		got := make(chan string, 1)
+		go func() {
+			var answer string
+			if err := many.QueryRow(context.WithoutCancel(t.Context()), "select string_agg(concat_ws(' ', substr('fedcba', ordinal, 1), reason, remaining, charged), ', ') from pglimit.hit_many(array_fill('l'::text, array[6]), '{f,e,d,c,b,a}', null, "+c.more+")").Scan(&answer); err != nil {
+				answer = err.Error()
+			}
+			got <- answer
+		}()
+		waitForLock(t, db, many.PgConn().PID())
+		if free := mustScan[string](t, db.System(), "select string_agg(right(f.key, 1), '' order by f.key) from (select c.key from pglimit.counters c for update skip locked) f"); free != c.free {
+			t.Errorf("free while it waits for b: %s, want %s", free, c.free)
+		}
+		mustExec(t, first, "commit")
+		if answer := <-got; answer != c.want {
+			t.Errorf("got  %s\nwant %s", answer, c.want)
+		}
+	}
+}
+
 // TestHitManyArguments: what is wrong is named, and nothing is counted then.
 func TestHitManyArguments(t *testing.T) {
 	t.Parallel()
@@ -136,6 +173,13 @@ func TestHitManyArguments(t *testing.T) {
 	}
 	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.counters"); n != 0 {
 		t.Errorf("%d counters", n)
+	}
+	// with a separator in a name these would be a key that is there
+	mustExec(t, app, `select pglimit.hit('b', e'c\x1fs', 9, '1 hour', tenant => 'a')`)
+	for _, args := range []string{`'{c}', '{s}', null, '{9}', '{1 hour}', e'a\x1fb'`, `array[e'b\x1fc'], '{s}', null, '{9}', '{1 hour}', 'a'`} {
+		if _, err := app.Exec(t.Context(), "select pglimit.hit_many("+args+")"); sqlState(err) != "PGL01" {
+			t.Errorf("hit_many(%s): %v, want PGL01", args, err)
+		}
 	}
 	if n := mustScan[int](t, app, "select count(*) from pglimit.hit_many('{}', '{}')"); n != 0 {
 		t.Errorf("%d answers to nothing", n)

@@ -127,6 +127,19 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		}); !newest {
 			t.Errorf("%s: no claim looks for lanes above the cap from the newest row", state)
 		}
+		charges := 0
+		for _, plan := range plans {
+			// hit_many: rows are locked in the order of keys, answers are in the order of places
+			if strings.Contains(plan, "CTE looked") {
+				charges++
+				if !strings.Contains(plan, "Tid Scan on counters c") || !strings.Contains(plan, ".key COLLATE") || strings.Contains(plan, "Right Join") || strings.Contains(plan, "Merge") {
+					t.Errorf("%s:\n%s", state, plan)
+				}
+			}
+		}
+		if charges < 2 {
+			t.Errorf("%s: %d plans of hit_many", state, charges)
+		}
 		for _, plan := range plans {
 			onHolds := strings.Contains(plan, "on holds") || strings.Contains(plan, "on durable_holds")
 			onState := onHolds || strings.Contains(plan, "on permits") || strings.Contains(plan, "on counters") || strings.Contains(plan, "on durable_counters")

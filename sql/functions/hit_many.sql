@@ -1,13 +1,15 @@
 -- Records hits of many keys and decides each for itself, as so many calls of hit in this order
 -- would.
--- Writes: counters, durable_counters (a row for each key that is allowed anything). Locks: see
--- _lock_counts; of keys that are refused everything nothing, unless they lost a race.
--- Safe under concurrency because it decides twice: by a plain read, and again once every key that
--- may be charged is locked, in one order for all calls, so that nobody waits in a circle.
--- What most calls consist of is decided for all keys by one statement: hits of plain limits whose
--- windows are open, and of which a key's are all allowed or all refused. The rest (a new key, a
--- window that has ended, an override, another algorithm or mode, a key whose last hits are among
--- these) is decided one by one by _hit_special, in the order given.
+-- Writes: counters, durable_counters (a row for each key that is allowed anything). Of keys that
+-- are refused everything nothing, unless they lost a race.
+-- The usual call has every key once, each in an open window, fixed or of the calendar. One
+-- statement looks at all of it and charges what is allowed. It locks no more than those rows, in
+-- the order of keys, and what it lost while it waited _hit_again decides, on rows locked by then.
+-- All else (a new key, a window that has ended, an override, another algorithm or mode, a key that
+-- comes twice) looks first, locks all that may be charged (see _lock_counts), and decides again:
+-- by one statement where it can, else one by one by _hit_special, in the order given.
+-- Safe under concurrency because all calls lock in one order, so that nobody waits in a circle, and
+-- nothing is charged but by a row that is as it was seen, or is locked.
 create or replace function pglimit.hit_many(
     limit_names text[],
     subjects text[],
@@ -63,7 +65,7 @@ declare
     v_done text[];
     v_used bigint[];
     v_until timestamptz[];
-    v_count integer;
+    v_count integer := cardinality(hit_many.limit_names);
     v_first integer;
     v_last integer;
     v_total numeric;
@@ -80,12 +82,180 @@ begin
     perform pglimit._check_arrays(
         hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits, hit_many.pers);
 
+    -- the usual call. State 0: charged; 1: refused; 2: not usual. `usual` reads all of `looked`
+    -- before the first row is locked. By one snapshot a row that was found by its key is found by
+    -- its ctid too, or is waited for and then passed over, but locked. A row whose window ends
+    -- within a second is left to the other way, for purge may take it away meanwhile.
+    -- No sort at the end: joins with `looked` outside keep the order of places
+    v_looked := clock_timestamp();
+    return query
+    with rule as materialized (
+        select n.limit_name, l.max_hits, l.on_outage, l.limit_version, l.straight
+        from (
+            select distinct u.limit_name
+            from unnest(hit_many.limit_names) u (limit_name)
+            where hit_many.max_hits is null
+                or hit_many.pers is null
+                or array_position(hit_many.max_hits, null) > 0
+                or array_position(hit_many.pers, null) > 0
+        ) n
+        cross join lateral (
+            select
+                r.max_hits, r.on_outage, r.limit_version,
+                r.plain or r.algorithm = 'calendar' and r.mode = 'enforce' and not r.durable
+                    as straight
+            from pglimit.limits r
+            where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
+            order by r.tenant desc
+            limit 1
+        ) l
+    ), looked as materialized (
+        select
+            u.place,
+            u.key,
+            u.cost,
+            u.max_hits,
+            u.on_outage,
+            u.limit_version,
+            c.tid,
+            c.used,
+            c.reset_at,
+            case
+                when (c.reset_at > v_looked and u.straight) is not true then 2
+                when u.cost > u.max_hits - c.used
+                -- a refusal of a call with its own limit has to look for a mode, once there is any
+                then case when v_special and u.given then 2 else 1 end
+                when c.reset_at > v_looked + interval '1 s' then 0
+                else 2
+            end as state
+        from (
+            select
+                a.place,
+                a.cost,
+                a.given,
+                (v_tenant || e'\x1f' || a.limit_name || e'\x1f' || a.subject) collate "C" as key,
+                coalesce(a.max_hits, l.max_hits) as max_hits,
+                l.on_outage,
+                l.limit_version,
+                a.cost > 0
+                    and case
+                        when a.given then
+                            a.max_hits >= 0
+                            and a.per > '0 s'
+                            and a.per < '30 days'
+                            -- a separator inside a name would meet another key
+                            and a.limit_name not like e'%\x1f%'
+                        else a.max_hits is null and a.per is null and l.straight
+                    end as straight
+            from (
+                select
+                    g.place,
+                    hit_many.limit_names[g.place] as limit_name,
+                    hit_many.subjects[g.place] as subject,
+                    case when hit_many.costs is null then 1 else hit_many.costs[g.place] end
+                        as cost,
+                    hit_many.max_hits[g.place] as max_hits,
+                    hit_many.pers[g.place] as per,
+                    hit_many.max_hits[g.place] is not null and hit_many.pers[g.place] is not null
+                        as given
+                from (select generate_series(1, v_count) as place offset 0) g
+                offset 0
+            ) a
+            left join rule l on l.limit_name = a.limit_name and not a.given
+            offset 0
+        ) u
+        left join lateral (
+            select n.ctid as tid, n.used, n.reset_at
+            from pglimit.counters n
+            where n.key = u.key
+            order by n.turn desc
+            limit 1
+        ) c on true
+    ), usual as materialized (
+        select
+            max(d.state) < 2 and count(*) = v_count and v_tenant not like e'%\x1f%' as yes,
+            count(*) filter (where d.state = 0) as charged
+        from (select max(l.state) as state from looked l group by l.tid) d
+    ), done as (
+        update pglimit.counters c
+        set turn = case
+                when c.changes < 64 then c.turn
+                else greatest(c.turn + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+            end,
+            changes = case when c.changes < 64 then c.changes + 1 else 0 end,
+            used = k.used + k.cost
+        from (
+            select l.tid, l.used, l.reset_at, l.cost, l.place
+            from looked l
+            where l.state = 0 and (select u.yes from usual u)
+            order by l.key
+        ) k
+        where c.ctid = k.tid
+            and c.used = k.used
+            and c.reset_at = k.reset_at
+            and c.reset_at > clock_timestamp()
+        returning k.place
+    ), again as materialized (
+        select pglimit._hit_again(
+            hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits,
+            hit_many.pers, v_tenant, array_agg(l.place), array_agg(l.max_hits)) as answers
+        from looked l
+        where l.state = 0 and not l.place = any (array(select d.place from done d))
+    )
+    select
+        f.place,
+        case when f.lost then (f.answer).allowed else f.state = 0 end,
+        case
+            when f.lost then (f.answer).reason
+            when f.state = 0 then 'allowed'
+            when f.cost > f.max_hits then 'never'
+            else 'limit'
+        end,
+        case when f.lost then (f.answer).quota else f.max_hits end,
+        case
+            when f.lost then (f.answer).remaining
+            when f.state = 0 then f.max_hits - f.used - f.cost
+            else greatest(f.max_hits - f.used, 0)
+        end,
+        case
+            when f.lost then (f.answer).retry_after
+            when f.state = 1 and f.cost <= f.max_hits then f.reset_at - v_looked
+        end,
+        case when f.lost then (f.answer).reset_at else f.reset_at end,
+        case when f.lost then coalesce((f.answer).on_outage, f.on_outage) else f.on_outage end,
+        case
+            when f.lost then coalesce((f.answer).limit_version, f.limit_version)
+            else f.limit_version
+        end,
+        case
+            when f.lost then (f.answer).charged
+            when f.state = 0 then f.cost
+            else 0
+        end
+    from (
+        select
+            l.*,
+            l.state = 0
+                and (select count(*) from done d) < (select u.charged from usual u)
+                and ((select g.answers from again g)[l.place]).allowed is not null as lost,
+            case
+                when (select count(*) from done d) < (select u.charged from usual u)
+                then (select g.answers from again g)[l.place]
+            end as answer
+        from looked l
+        where (select u.yes from usual u)
+        offset 0
+    ) f;
+    if found or v_count = 0 then
+        return;
+    end if;
+
     -- a look at all of it, in the order of keys. State 0: charged by one statement; 1: refused; 2:
     -- one by one. Of a key that comes more than once 3: straight; 4: that, but if refused it has to
     -- look for a mode; 5: not
     v_looked := clock_timestamp();
     with rule as materialized (
-        select n.limit_name, l.max_hits, l.on_outage, l.limit_version, l.plain
+        select n.limit_name, l.max_hits, l.on_outage, l.limit_version, l.straight
         from (
             select distinct u.limit_name
             from unnest(hit_many.limit_names, hit_many.max_hits, hit_many.pers)
@@ -93,7 +263,10 @@ begin
             where u.max_hits is null or u.per is null
         ) n
         cross join lateral (
-            select r.max_hits, r.on_outage, r.limit_version, r.plain
+            select
+                r.max_hits, r.on_outage, r.limit_version,
+                r.plain or r.algorithm = 'calendar' and r.mode = 'enforce' and not r.durable
+                    as straight
             from pglimit.limits r
             where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
             order by r.tenant desc
@@ -114,11 +287,11 @@ begin
                 c.reset_at > v_looked
                 and v_tenant not like e'%\x1f%'
                 and u.cost > 0
-                and u.subject is not null
+                and not u.nameless
                 -- a separator inside a name would meet another key
                 and u.limit_name not like e'%\x1f%'
                 and case
-                    when u.max_hits is null and u.per is null then l.plain
+                    when u.max_hits is null and u.per is null then l.straight
                     else u.max_hits >= 0 and u.per > '0 s' and u.per < '30 days'
                 end
             ) is true as straight,
@@ -126,20 +299,27 @@ begin
             u.max_hits is null or not v_special as mode_known
         from (
             select
-                a.place,
-                a.limit_name,
-                a.subject,
-                case when hit_many.costs is null then 1 else a.cost end as cost,
-                a.max_hits,
-                a.per,
-                concat(v_tenant, e'\x1f', a.limit_name, e'\x1f', a.subject) collate "C" as key
-            from unnest(
-                hit_many.limit_names, hit_many.subjects, hit_many.costs, hit_many.max_hits,
-                hit_many.pers
-            ) with ordinality a (limit_name, subject, cost, max_hits, per, place)
+                a.*,
+                a.max_hits is not null and a.per is not null as given,
+                (v_tenant || e'\x1f' || a.limit_name || e'\x1f' || a.subject) collate "C" as key
+            from (
+                select
+                    g.place,
+                    -- a key all the same: it is named in its turn
+                    coalesce(hit_many.limit_names[g.place], '') as limit_name,
+                    coalesce(hit_many.subjects[g.place], '') as subject,
+                    hit_many.limit_names[g.place] is null or hit_many.subjects[g.place] is null
+                        as nameless,
+                    case when hit_many.costs is null then 1 else hit_many.costs[g.place] end
+                        as cost,
+                    hit_many.max_hits[g.place] as max_hits,
+                    hit_many.pers[g.place] as per
+                from (select generate_series(1, v_count) as place offset 0) g
+                offset 0
+            ) a
             offset 0
         ) u
-        left join rule l on l.limit_name = u.limit_name and (u.max_hits is null or u.per is null)
+        left join rule l on l.limit_name = u.limit_name and not u.given
         left join lateral (
             select n.used, n.reset_at, n.special_reset_at
             from pglimit.counters n
@@ -162,7 +342,7 @@ begin
         order by e.key, e.place
     )
     select
-        array_agg(d.place::integer),
+        array_agg(d.place),
         array_agg(d.key),
         array_agg(d.cost),
         array_agg(d.max_hits),
@@ -322,33 +502,45 @@ begin
     return query
     select
         u.place,
-        case u.state when 2 then u.allowed else u.state = 0 end,
+        case u.state when 2 then (u.answer).allowed else u.state = 0 end,
         case
-            when u.state = 2 then u.reason
+            when u.state = 2 then (u.answer).reason
             when u.state = 0 then 'allowed'
             when u.cost > u.max_hits then 'never'
             else 'limit'
         end,
-        case u.state when 2 then u.quota else u.max_hits end,
+        case u.state when 2 then (u.answer).quota else u.max_hits end,
         case u.state
-            when 2 then u.remaining
+            when 2 then (u.answer).remaining
             when 1 then greatest(u.was_left, 0)
-            else u.max_hits - d.used - u.so_far
+            else u.max_hits - d.used - v_sums[u.at]
         end,
         case u.state
-            when 2 then u.retry_after
+            when 2 then (u.answer).retry_after
             when 1 then case when u.cost <= u.max_hits then u.was_reset - v_looked end
         end,
-        case u.state when 2 then u.reset_at when 1 then u.was_reset else d.reset_at end,
-        case u.state when 2 then u.on_outage else u.outage end,
-        case u.state when 2 then u.limit_version else u.version end,
-        case u.state when 2 then u.charged when 1 then 0 else u.cost end
-    from unnest(
-        v_places, v_keys, v_costs, v_sums, v_maxima, v_lefts, v_resets, v_outages, v_versions,
-        v_states, v_answers
-    ) u (
-        place, key, cost, so_far, max_hits, was_left, was_reset, outage, version, state, allowed,
-        reason, quota, remaining, retry_after, reset_at, on_outage, limit_version, charged)
+        case u.state
+            when 2 then (u.answer).reset_at
+            when 1 then u.was_reset
+            else d.reset_at
+        end,
+        case u.state when 2 then (u.answer).on_outage else v_outages[u.at] end,
+        case u.state when 2 then (u.answer).limit_version else v_versions[u.at] end,
+        case u.state when 2 then (u.answer).charged when 1 then 0 else u.cost end
+    from (
+        select
+            g.at,
+            v_places[g.at] as place,
+            v_keys[g.at] as key,
+            v_costs[g.at] as cost,
+            v_maxima[g.at] as max_hits,
+            v_lefts[g.at] as was_left,
+            v_resets[g.at] as was_reset,
+            v_states[g.at] as state,
+            v_answers[g.at] as answer
+        from (select generate_series(1, cardinality(v_places)) as at offset 0) g
+        offset 0
+    ) u
     left join unnest(v_done, v_used, v_until) d (key, used, reset_at)
         on u.state = 0 and d.key = u.key
     order by u.place;
