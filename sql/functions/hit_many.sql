@@ -102,8 +102,7 @@ begin
         cross join lateral (
             select
                 r.max_hits, r.on_outage, r.limit_version,
-                r.plain or r.algorithm = 'calendar' and r.mode = 'enforce' and not r.durable
-                    as straight
+                r.plain as straight
             from pglimit.limits r
             where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
             order by r.tenant desc
@@ -265,8 +264,7 @@ begin
         cross join lateral (
             select
                 r.max_hits, r.on_outage, r.limit_version,
-                r.plain or r.algorithm = 'calendar' and r.mode = 'enforce' and not r.durable
-                    as straight
+                r.plain as straight
             from pglimit.limits r
             where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
             order by r.tenant desc
