@@ -7,6 +7,7 @@
 {{ template "tables/limit_versions.sql" . }}
 {{ template "tables/special_limits.sql" . }}
 {{ template "tables/limits.sql" . }}
+{{ template "tables/limit_carries.sql" . }}
 {{ template "tables/limit_overrides.sql" . }}
 {{ template "tables/blocks.sql" . }}
 {{ template "tables/block_ranges.sql" . }}

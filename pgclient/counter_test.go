@@ -118,6 +118,26 @@ func TestHit(t *testing.T) {
 		}
 	})
 
+	t.Run("Carry", func(t *testing.T) {
+		t.Parallel()
+		set := pgclient.SetLimitParams{Limit: "carry", MaxHits: 10, Per: time.Hour}
+		must(db.operator.SetLimit(ctx, set))(t)
+		p := pgclient.HitParams{Limit: "carry", Subject: "u1", Cost: pgclient.N(4)}
+		must(db.app.Hit(ctx, p))(t)
+		for _, change := range []struct {
+			carry            pgclient.Carry
+			quota, remaining int64
+		}{{"", 11, 7}, {pgclient.CarryKeep, 10, 6}, {pgclient.CarryProportional, 20, 12}, {pgclient.CarryReset, 20, 20}} {
+			set.Carry, set.MaxHits = change.carry, change.quota
+			must(db.operator.SetLimit(ctx, set))(t)
+			want(t, "remaining after carry "+string(change.carry), must(db.app.Peek(ctx, p))(t).Remaining, change.remaining)
+		}
+		set.Carry = "half"
+		if _, err := db.operator.SetLimit(ctx, set); !errors.Is(err, pgclient.ErrInvalidArgument) {
+			t.Errorf("carry half: %v", err)
+		}
+	})
+
 	t.Run("Algorithms", func(t *testing.T) {
 		t.Parallel()
 		for _, set := range []pgclient.SetLimitParams{

@@ -18,7 +18,7 @@ const (
 
 	setLimitSQL = `select pglimit.set_limit(limit_name => $1::text, max_hits => $2::bigint, per => $3::interval, algorithm => $4::text,
     burst => $5::bigint, mode => $6::text, on_outage => $7::text, tenant => $8::text, durable => $9::boolean, time_zone => $10::text,
-    on_lapse => $11::text)`
+    on_lapse => $11::text, carry => $12::text)`
 )
 
 // The function's own defaults.
@@ -67,6 +67,15 @@ type SetEndpointParams struct {
 	Tenant string
 }
 
+// Carry is what becomes of what subjects have used when their limit changes.
+type Carry string
+
+const (
+	CarryKeep         Carry = "keep"         // what is used stays used, in hits
+	CarryProportional Carry = "proportional" // it goes with the capacity, rounded up
+	CarryReset        Carry = "reset"        // it is nothing
+)
+
 // SetLimitParams are the arguments of [Client.SetLimit].
 type SetLimitParams struct {
 	// Limit is the name of the limit. Required.
@@ -81,6 +90,9 @@ type SetLimitParams struct {
 
 	// Burst is what the bucket of an [AlgorithmTokenBucket] limit holds when it is full. Defaults to MaxHits.
 	Burst *int64
+
+	// Carry is what becomes of what is used, where the row changes. Defaults to [CarryKeep].
+	Carry Carry
 
 	// Durable has counts survive a crash of the server; each hit then waits for the disk. Defaults to counts that a crash
 	// empties.
@@ -215,6 +227,7 @@ func (c *Client) SetLimit(ctx context.Context, p SetLimitParams) (int64, error) 
 	args.add(p.Durable)
 	args.optionalText("time_zone", p.TimeZone)
 	args.textOr("on_lapse", string(p.OnLapse), string(OnLapseKeep))
+	args.textOr("carry", string(p.Carry), string(CarryKeep))
 	return run(ctx, c, statement[int64]{
 		args:    args,
 		begin:   beginWrite,

@@ -28,6 +28,7 @@
 -- internal: pieces of decisions
 {{ template "functions/internal/sliding_wait.sql" . }}
 {{ template "functions/internal/count_as.sql" . }}
+{{ template "functions/internal/find_carries.sql" . }}
 {{ template "functions/internal/keep_count.sql" . }}
 {{ template "functions/internal/keep_hold.sql" . }}
 {{ template "functions/internal/address.sql" . }}
@@ -39,6 +40,7 @@
 {{ template "functions/internal/hit_sliding.sql" . }}
 {{ template "functions/internal/counted_by.sql" . }}
 {{ template "functions/internal/hit_given.sql" . }}
+{{ template "functions/internal/carry_counter.sql" . }}
 {{ template "functions/internal/stamp_counter.sql" . }}
 {{ template "functions/internal/ready_limit.sql" . }}
 {{ template "functions/internal/sign_in_keys.sql" . }}
@@ -72,6 +74,7 @@
 
 -- internal: history and sums
 {{ template "functions/internal/record_change.sql" . }}
+{{ template "functions/internal/carry_limit.sql" . }}
 {{ template "functions/internal/shadow_refused.sql" . }}
 
 -- counters
@@ -144,6 +147,7 @@
 {{ template "functions/internal/secure_relation.sql" . }}
 {{ template "policies/installation.sql" . }}
 {{ template "policies/limits.sql" . }}
+{{ template "policies/limit_carries.sql" . }}
 {{ template "policies/limit_overrides.sql" . }}
 {{ template "policies/blocks.sql" . }}
 {{ template "policies/block_ranges.sql" . }}

@@ -29,6 +29,7 @@ func TestHitMachine(t *testing.T) {
 		m.exec(rt, m.system, "delete from pglimit.counters")
 		m.exec(rt, m.system, "delete from pglimit.limits")
 		m.exec(rt, m.system, "delete from pglimit.limit_overrides")
+		m.exec(rt, m.system, "delete from pglimit.limit_carries")
 		for _, limit := range hitMachineLimits {
 			m.setLimitOf(rt, limit)
 		}
@@ -47,7 +48,7 @@ func TestHitMachine(t *testing.T) {
 			"":              m.check,
 		})
 	})
-	for _, want := range []string{"allowed", "limit", "never", "shadow", "off", "unknown", "overridden", "forgotten"} {
+	for _, want := range []string{"allowed", "limit", "never", "shadow", "off", "unknown", "overridden", "forgotten", "carried"} {
 		if outcomes[want] == 0 {
 			t.Errorf("never %s: %v", want, outcomes)
 		}
@@ -76,7 +77,28 @@ type modelOverride struct {
 	state        string
 }
 
-type modelCount struct{ used, shadowRefused int64 }
+type modelCount struct {
+	used, shadowRefused int64
+	carries             []modelCarry // of changes since the counter was begun or last carried
+}
+
+// modelCarry is a change of a limit's capacity in proportion, or to nothing.
+type modelCarry struct {
+	reset    bool
+	from, to int64
+}
+
+// carried is what a call sees that goes by the limit's row.
+func (c modelCount) carried() *modelCount {
+	used := c.used
+	for _, carry := range c.carries {
+		if carry.reset {
+			return nil
+		}
+		used = (used*carry.to + carry.from - 1) / carry.from
+	}
+	return &modelCount{used: used, shadowRefused: c.shadowRefused}
+}
 
 func (m *hitMachine) exec(rt *rapid.T, db rowQuerier, sql string, args ...any) {
 	rt.Helper()
@@ -116,6 +138,12 @@ func (m *hitMachine) hit(rt *rapid.T) {
 
 	// what must come
 	row, override, count := m.limits[limit], m.overrides[key], m.counts[key]
+	wasOpen := count != nil
+	if wasOpen && given == nil && row != nil {
+		m.outcomes["carried"] += len(count.carries)
+		count = count.carried()
+		wasOpen = count != nil
+	}
 	if count == nil {
 		count = &modelCount{}
 	}
@@ -139,7 +167,8 @@ func (m *hitMachine) hit(rt *rapid.T) {
 	case refused && row != nil && row.mode == "shadow":
 		reason = "shadow"
 		if records {
-			m.counts[key] = &modelCount{count.used, count.shadowRefused + 1}
+			m.counts[key] = &modelCount{count.used, count.shadowRefused + 1, count.carries}
+			wasOpen = true
 		}
 	case refused && looks > quota:
 		reason = "never"
@@ -148,8 +177,9 @@ func (m *hitMachine) hit(rt *rapid.T) {
 	default:
 		reason = "allowed"
 		if records {
-			m.counts[key] = &modelCount{count.used + cost, count.shadowRefused}
+			m.counts[key] = &modelCount{count.used + cost, count.shadowRefused, count.carries}
 			remaining -= cost
+			wasOpen = true
 		}
 	}
 
@@ -162,7 +192,7 @@ func (m *hitMachine) hit(rt *rapid.T) {
 	} else if err != nil {
 		rt.Fatal(err)
 	}
-	open := m.counts[key] != nil && reason != "off" && reason != "unknown"
+	open := wasOpen && reason != "off" && reason != "unknown"
 	waits := refused && looks <= quota && open && reason != "allowed"
 	if r.Reason != reason || r.Allowed != (reason == "allowed" || reason == "shadow" || reason == "off") || r.Quota != quota || r.Remaining != remaining ||
 		(r.Version == nil) != (version == nil) || version != nil && *r.Version != *version || (r.ResetAt != nil) != open || (r.RetryAfter != nil) != waits {
@@ -181,22 +211,36 @@ func (m *hitMachine) forget(rt *rapid.T) {
 	if err := m.app.QueryRow(m.ctx, "select pglimit.forget($1, $2)", limit, subject).Scan(&was); err != nil {
 		rt.Fatal(err)
 	}
-	if want := m.counts[key] != nil; was != want {
+	c := m.counts[key]
+	// one that was carried to nothing is open, and there is nothing to forget
+	if want := c != nil && c.used+c.shadowRefused > 0; was != want {
 		rt.Fatalf("forget of %s: %v, want %v", key, was, want)
 	} else if want {
 		m.outcomes["forgotten"]++
+		delete(m.counts, key)
 	}
-	delete(m.counts, key)
 }
 
 func (m *hitMachine) setLimit(rt *rapid.T) { m.setLimitOf(rt, hitMachineName(rt)) }
 
 func (m *hitMachine) setLimitOf(rt *rapid.T, limit string) {
 	l := &modelLimit{max: hitMachineMax.Draw(rt, "max_hits"), mode: rapid.SampledFrom([]string{"enforce", "shadow", "enforce", "off"}).Draw(rt, "mode")}
-	if err := m.operator.QueryRow(m.ctx, "select pglimit.set_limit($1, $2, '1 hour', mode => $3)", limit, l.max, l.mode).Scan(&l.version); err != nil {
+	carry := rapid.SampledFrom([]string{"keep", "proportional", "keep", "proportional", "reset"}).Draw(rt, "carry")
+	if err := m.operator.QueryRow(m.ctx, "select pglimit.set_limit($1, $2, '1 hour', mode => $3, carry => $4)", limit, l.max, l.mode, carry).Scan(&l.version); err != nil {
 		rt.Fatal(err)
 	}
+	old := m.limits[limit]
 	m.limits[limit] = l
+	for key, c := range m.counts {
+		o := m.overrides[key]
+		switch {
+		case key[:1] != limit:
+		case carry == "reset":
+			c.carries = append(c.carries, modelCarry{reset: true})
+		case carry == "proportional" && old != nil && old.max > 0 && old.max != l.max && (o == nil || o.state != "valid"):
+			c.carries = append(c.carries, modelCarry{from: old.max, to: l.max})
+		}
+	}
 }
 
 func (m *hitMachine) dropLimit(rt *rapid.T) {
@@ -212,11 +256,25 @@ func (m *hitMachine) setOverride(rt *rapid.T) {
 		rt.Fatal(err)
 	}
 	m.overrides[key] = o
+	m.carryCounter(limit, key)
+}
+
+// carryCounter is what comes before the override of a subject is changed.
+func (m *hitMachine) carryCounter(limit, key string) {
+	if c := m.counts[key]; c != nil && m.limits[limit] != nil {
+		if c = c.carried(); c == nil {
+			c = &modelCount{}
+		}
+		m.counts[key] = c
+	}
 }
 
 func (m *hitMachine) dropOverride(rt *rapid.T) {
 	limit, subject, key := hitMachineKey(rt)
 	m.exec(rt, m.operator, "select pglimit.drop_limit_override($1, $2)", limit, subject)
+	if m.overrides[key] != nil {
+		m.carryCounter(limit, key)
+	}
 	delete(m.overrides, key)
 }
 
@@ -232,10 +290,14 @@ func (m *hitMachine) changeValidity(rt *rapid.T) {
 			rt.Fatal(err)
 		}
 		o.state = "future"
+		m.carryCounter(limit, key)
+		return
+	}
+	if o.state == "over" {
 		return
 	}
 	next := map[string]string{"future": "valid", "valid": "over", "over": "over"}[o.state]
-	m.exec(rt, m.system, `update pglimit.limit_overrides set valid_from = clock_timestamp() - interval '1 hour',
+	m.exec(rt, m.system, `update pglimit.limit_overrides set valid_from = case when $3 then valid_from else clock_timestamp() end,
 		valid_until = case when $3 then clock_timestamp() end where limit_name = $1 and subject = $2`, limit, subject, next == "over")
 	o.state = next
 }
@@ -254,15 +316,16 @@ func (m *hitMachine) check(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
-	got := map[string]modelCount{}
+	type stored struct{ used, shadowRefused int64 }
+	got := map[string]stored{}
 	var key string
-	var c modelCount
+	var c stored
 	if _, err := pgx.ForEachRow(rows, []any{&key, &c.used, &c.shadowRefused}, func() error { got[key] = c; return nil }); err != nil {
 		rt.Fatal(err)
 	}
-	want := map[string]modelCount{}
+	want := map[string]stored{}
 	for key, c := range m.counts {
-		want[key] = *c
+		want[key] = stored{c.used, c.shadowRefused}
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		rt.Fatalf("counted %v, want %v", got, want)

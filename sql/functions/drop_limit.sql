@@ -1,5 +1,6 @@
 -- Removes the limit of a name; calls that give no limits of their own are refused from then on.
--- Overrides of its subjects stay.
+-- Overrides of its subjects stay, and so do changes that counts are still to be carried over: a
+-- limit that is made again under this name goes by them.
 -- Writes: limits, and when there was one limit_versions and changes. Locks: the limit's row.
 create or replace function pglimit.drop_limit(
     limit_name text,

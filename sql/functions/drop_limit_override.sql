@@ -1,6 +1,7 @@
 -- Removes the override of one subject: its next hit goes by the limit again. The stamp on its
 -- counter stays until the next change of it (see set_limit_override), which costs one look.
--- Writes: limit_overrides, and when there was one limit_versions and changes. Locks: the override.
+-- Writes: limit_overrides, and when there was one limit_versions and changes; a counter that is
+-- still to be carried over a change of its limit. Locks: the override, then that counter.
 create or replace function pglimit.drop_limit_override(
     limit_name text,
     subject text,
@@ -15,6 +16,9 @@ security definer
 set search_path = pg_catalog, pg_temp
 set row_security = on
 set lock_timeout = '1s'
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
 set intervalstyle = postgres
 set timezone = 'UTC'
 as $$
@@ -29,6 +33,16 @@ begin
     end if;
     perform pglimit._check_names(
         'limit', drop_limit_override.limit_name, 'subject', drop_limit_override.subject, v_tenant);
+    perform
+    from pglimit.limit_overrides o
+    where o.tenant = v_tenant
+        and o.limit_name = drop_limit_override.limit_name
+        and o.subject = drop_limit_override.subject
+    for update;
+    if found then
+        perform pglimit._carry_counter(
+            drop_limit_override.limit_name, drop_limit_override.subject, v_tenant);
+    end if;
     delete from pglimit.limit_overrides o
     where o.tenant = v_tenant
         and o.limit_name = drop_limit_override.limit_name

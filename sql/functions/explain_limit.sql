@@ -61,6 +61,11 @@ declare
     v_sum text;
     v_count text;
     v_line pglimit.explain_row;
+    v_is_reset boolean;
+    v_other boolean;
+    v_from bigint[];
+    v_to bigint[];
+    v_changed_at timestamptz;
 begin
     perform pglimit._check_standby('explain_limit');
     perform pglimit._check_names(
@@ -180,6 +185,22 @@ begin
         end if;
     end if;
 
+    if v_open and v_rule.carries_until is not null then
+        select f.reset, f.from_hits, f.to_hits, f.changed_at
+        into v_is_reset, v_from, v_to, v_changed_at
+        from pglimit._find_carries(
+            v_rule, v_tenant, explain_limit.subject,
+            case
+                when v_row.algorithm is null then greatest(v_row.window_start, v_row.open_since)
+                else v_row.open_since
+            end) f;
+    end if;
+    v_other := coalesce(
+        v_open and v_rule.algorithm = 'token_bucket' and v_same and (
+            v_row.previous <> greatest(v_max, 1) or v_reset - v_row.window_start <> v_rule.per
+        ),
+        false);
+
     -- what is still charged for holds, and can be given back: as _hit_special decides it
     select
         count(*),
@@ -221,6 +242,9 @@ begin
             h.expires_at > v_now as open,
             v_open
                 and v_same
+                and not v_other
+                and v_is_reset is not true
+                and v_from is null
                 and h.open_since is not distinct from v_row.open_since
                 and (v_row.algorithm = 'token_bucket' or h.window_start = v_started) is true
                 as counted
@@ -244,8 +268,8 @@ begin
     end;
     v_line.facts := case
         when v_rule.limit_name is not null
-            then to_jsonb(v_rule)
-                - array['plain', 'straight_us', 'straight_burst', 'straight_fill']
+            then to_jsonb(v_rule) - array[
+                'plain', 'straight_us', 'straight_burst', 'straight_fill', 'open_until']
     end;
     return next v_line;
 
@@ -356,6 +380,19 @@ begin
 
     if not v_open then
         v_sum := format('0 of %s', v_answer.quota);
+    elsif v_is_reset then
+        v_sum := format('0 of %s: what was counted before the limit was changed at %s is nothing',
+            v_answer.quota, to_char(v_changed_at, 'YYYY-MM-DD HH24:MI:SS"Z"'));
+    elsif cardinality(v_from) > 0 then
+        v_sum := format('counted until the limit was changed, goes on in proportion (%s): %s',
+            (
+                select string_agg(format('%s to %s', u.from_hits, u.to_hits), ', ')
+                from unnest(v_from, v_to) u (from_hits, to_hits)
+            ),
+            v_count);
+    elsif v_other then
+        v_sum := format('filled by %s per %s until now, goes on by %s per %s and lacks as much: %s',
+            v_row.previous, v_reset - v_row.window_start, greatest(v_max, 1), v_rule.per, v_count);
     elsif not v_same then
         v_sum := format('counted by %s until now, goes on by %s with as much used: %s',
             coalesce(v_row.algorithm, 'fixed_window'), v_rule.algorithm, v_count);
@@ -367,7 +404,7 @@ begin
             v_used + ceil(v_previous * (v_us - v_elapsed) / v_us), v_answer.quota);
     elsif v_rule.algorithm = 'token_bucket' then
         v_level := extract(epoch from v_reset - v_now) * 1000000 * greatest(v_max, 1)
-            - case when v_row.previous = greatest(v_max, 1) then v_row.used else 0 end;
+            - v_row.used;
         v_sum := format(
             'full again in %s, and filled by %s per %s: it lacks ceil(%s) of %s',
             v_reset - v_now, greatest(v_max, 1), v_rule.per, round(v_level / v_us, 4),

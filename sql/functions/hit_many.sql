@@ -127,6 +127,7 @@ begin
             x.window_start,
             x.reset_at,
             case when u.us > 0 then x.reset_at end as special_reset_at,
+            case when u.burst > 0 then v_looked end as counted_at,
             case
                 when (c.open_until > v_looked and u.straight and (u.us is null or c.fits))
                     is not true then 2
@@ -296,10 +297,12 @@ begin
             used = k.used,
             previous = k.previous,
             window_start = k.window_start,
-            special_reset_at = k.special_reset_at
+            special_reset_at = k.special_reset_at,
+            counted_at = k.counted_at
         from (
             select
-                l.tid, l.xmin, l.used, l.previous, l.window_start, l.special_reset_at, l.place
+                l.tid, l.xmin, l.used, l.previous, l.window_start, l.special_reset_at,
+                l.counted_at, l.place
             from looked l
             where l.state = 0 and (select u.yes from usual u)
             order by l.key

@@ -1,4 +1,6 @@
--- Lists counters by tenant, limit and subject, a page a call. Writes and locks nothing.
+-- Lists counters by tenant, limit and subject, a page a call, as they are kept: a change of the
+-- limit that they are still to be carried over shows once they are decided on. Writes and locks
+-- nothing.
 create or replace function pglimit.list_counters(
     limit_filter text default null,
     subject_filter text default null,
@@ -33,8 +35,10 @@ begin
         case
             -- of a bucket: what it lacks; debt may be more than a bigint
             when x.algorithm = 'token_bucket' then least(greatest(ceil(
-                extract(epoch from x.reset_at - clock_timestamp()) * x.previous
-                / extract(epoch from x.reset_at - x.window_start)), 0),
+                (
+                    extract(epoch from x.reset_at - clock_timestamp()) * x.previous
+                    - x.used / 1000000.0
+                ) / extract(epoch from x.reset_at - x.window_start)), 0),
                 9223372036854775807)::bigint
             else x.used
         end,

@@ -14,6 +14,8 @@
 -- Blocks whose strikes have decayed, pairs that are known no more and replicas that are gone are
 -- removed too, a batch of each a call. Writes also: blocks, known_sign_ins, replicas. Locks also,
 -- without waiting: these rows.
+-- Changes of limits that all open counters are younger than need no more be carried.
+-- Writes also: limit_carries, limits (carries_until). Locks also, without waiting: the limit's row.
 -- Last it counts what is live in the installation's pool, which is the room that is kept after a
 -- crash, and locks the installation's row for that, without waiting. Where it is the first to find
 -- the tables empty it begins a new epoch instead, before all else, for it waits for the locks of
@@ -56,6 +58,7 @@ declare
     v_live bigint;
     v_lost boolean;
     v_hold pglimit.holds;
+    v_carried record;
     v_next_holds bigint := 0;
     v_next_durable_holds bigint := 0;
     v_holds bigint := 0;
@@ -236,6 +239,33 @@ begin
         for update skip locked));
     get diagnostics v_removed = row_count;
     v_more := v_more or v_removed = purge.batch;
+
+    -- changes of limits that no open counter is older than: then hits go the straight way again
+    for v_carried in
+        select c.tenant, c.limit_name
+        from pglimit.limit_carries c
+        group by c.tenant, c.limit_name
+        having max(c.carries_until) < clock_timestamp()
+        limit purge.batch
+    loop
+        perform
+        from pglimit.limits l
+        where l.tenant = v_carried.tenant and l.limit_name = v_carried.limit_name
+        for update skip locked;
+        continue when not found and exists (
+            select
+            from pglimit.limits l
+            where l.tenant = v_carried.tenant and l.limit_name = v_carried.limit_name);
+        update pglimit.limits l
+        set carries_until = null
+        where l.tenant = v_carried.tenant
+            and l.limit_name = v_carried.limit_name
+            and l.carries_until < clock_timestamp();
+        delete from pglimit.limit_carries c
+        where c.tenant = v_carried.tenant
+            and c.limit_name = v_carried.limit_name
+            and c.carries_until < clock_timestamp();
+    end loop;
 
     -- holds: those that lapsed and are to be given back, and those that are over for long. Last of
     -- the tables, for the counters that are changed stay locked to the end.

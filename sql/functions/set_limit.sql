@@ -1,8 +1,13 @@
--- Creates or replaces a limit; the next call of hit goes by it. Counts that were used stay used.
--- Writes: limits, limit_versions, changes, special_limits. Locks: the limit's row, before its
--- version is drawn, so that the version of a limit only grows. Whoever finds no row and then meets
--- one that somebody else has made meanwhile looks again, so that the history says what it replaced.
--- Before a row in another mode than enforce is seen, the flag that has hit look for modes is up.
+-- Creates or replaces a limit; the next call of hit goes by it. Counts that were used stay used
+-- (carry keep), in proportion to the capacity, or are nothing (reset): the latter two are noted in
+-- limit_carries, and a counter is carried when it is next decided on (see _hit_special). While
+-- counters of before may be open, the limit's hits go the special way. A hit that looked the row
+-- up before this commits counts as before the change; a window it begins meanwhile stays as it is.
+-- Writes: limits, limit_carries, limit_versions, changes, special_limits. Locks: the limit's row,
+-- before its version is drawn, so that the version of a limit only grows, as does its instant.
+-- Whoever finds no row and then meets one that somebody else has made meanwhile looks again, so
+-- that the history says what it replaced. Before a row in another mode than enforce is seen, the
+-- flag that has hit look for modes is up.
 create or replace function pglimit.set_limit(
     limit_name text,
     max_hits bigint,
@@ -14,7 +19,8 @@ create or replace function pglimit.set_limit(
     on_outage text default 'allow',
     tenant text default null,
     time_zone text default null,
-    on_lapse text default 'keep'
+    on_lapse text default 'keep',
+    carry text default 'keep'
 )
 returns bigint
 language plpgsql
@@ -34,6 +40,8 @@ declare
     v_before jsonb;
     v_after jsonb;
     v_version bigint;
+    v_old pglimit.limits;
+    v_new pglimit.limits;
 begin
     if current_setting('transaction_read_only') <> 'off' then
         perform pglimit._check_transaction('set_limit');
@@ -80,6 +88,15 @@ begin
                 || 'charged, or purge gives it back.',
             hint = 'Pass on_lapse => ''keep'' or ''return''.';
     end if;
+    if set_limit.carry is null or set_limit.carry not in ('keep', 'proportional', 'reset') then
+        raise exception using
+            errcode = 'PGL01',
+            message = format('carry %s is unknown',
+                coalesce(quote_literal(left(set_limit.carry, 100)), 'null')),
+            detail = 'It says what becomes of what subjects have used before the change: it stays '
+                || 'used, goes with the capacity in proportion, or is nothing.',
+            hint = 'Pass carry => ''keep'', ''proportional'' or ''reset''.';
+    end if;
     perform pglimit._check_rule(set_limit.mode, set_limit.on_outage);
     v_per := set_limit.per;
     if set_limit.algorithm = 'calendar' then
@@ -91,12 +108,13 @@ begin
         perform setval('pglimit.special_limits', 1);
     end if;
     for v_attempt in 1..100 loop
-        select to_jsonb(l)
-        into v_before
+        select l.*
+        into v_old
         from pglimit.limits l
         where l.tenant = v_tenant and l.limit_name = set_limit.limit_name
         for update;
         if found then
+            v_before := to_jsonb(v_old);
             update pglimit.limits l
             set max_hits = set_limit.max_hits,
                 per = v_per,
@@ -111,8 +129,9 @@ begin
                 updated_at = clock_timestamp(),
                 updated_by = session_user
             where l.tenant = v_tenant and l.limit_name = set_limit.limit_name
-            returning l.limit_version, to_jsonb(l) into v_version, v_after;
+            returning l.* into v_new;
         else
+            v_before := null;
             insert into pglimit.limits as l (
                 tenant, limit_name, max_hits, per, algorithm, burst, durable, mode, on_outage,
                 time_zone, on_lapse, limit_version, updated_at, updated_by)
@@ -122,13 +141,19 @@ begin
                 set_limit.time_zone, set_limit.on_lapse, nextval('pglimit.limit_versions'),
                 clock_timestamp(), session_user)
             on conflict on constraint limits_pkey do nothing
-            returning l.limit_version, to_jsonb(l) into v_version, v_after;
+            returning l.* into v_new;
         end if;
+        v_version := v_new.limit_version;
         exit when v_version is not null;
     end loop;
     if v_version is null then
         perform pglimit._lost_races(set_limit.limit_name);
     end if;
+    v_after := to_jsonb(v_new);
+    if set_limit.carry <> 'keep' then
+        v_after := v_after || jsonb_build_object('carry', set_limit.carry);
+    end if;
+    perform pglimit._carry_limit(v_old, v_new, set_limit.carry);
     perform pglimit._record_change(
         'set_limit', v_tenant, set_limit.limit_name, v_before, v_after, version => v_version);
     return v_version;
@@ -136,9 +161,9 @@ end
 $$;
 
 comment on function pglimit.set_limit(
-    text, bigint, interval, text, bigint, boolean, text, text, text, text, text) is
+    text, bigint, interval, text, bigint, boolean, text, text, text, text, text, text) is
     'Creates or replaces the limit of this name. Returns its new limit_version. '
     'PGL01 invalid argument, PGL03 read-only or standby.';
 
 revoke all on function pglimit.set_limit(
-    text, bigint, interval, text, bigint, boolean, text, text, text, text, text) from public;
+    text, bigint, interval, text, bigint, boolean, text, text, text, text, text, text) from public;

@@ -1,6 +1,7 @@
 -- Creates or replaces what one subject has instead of a limit's max_hits. There need be no row of
 -- the limit: an override also beats the max_hits that a call brings, and `per` stays the call's.
--- Writes: limit_overrides, limit_versions, changes, counters (the key's row is stamped, see there).
+-- Writes: limit_overrides, limit_versions, changes, counters (the key's row is stamped, see there,
+-- and carried over changes of the limit first, see _carry_counter).
 -- Locks: the key's creation lock, the override, the key's newest counter, to the end of the
 -- transaction: hits of this subject wait for it, so it should end at once.
 -- Safe under concurrency: whoever makes a row for the key holds the creation lock and looks for an
@@ -83,6 +84,8 @@ begin
         and o.limit_name = set_limit_override.limit_name
         and o.subject = set_limit_override.subject
     for update;
+    perform pglimit._carry_counter(
+        set_limit_override.limit_name, set_limit_override.subject, v_tenant);
     insert into pglimit.limit_overrides as o (
         tenant, limit_name, subject, max_hits, valid_from, valid_until, limit_version, updated_at,
         updated_by)

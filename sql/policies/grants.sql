@@ -99,7 +99,7 @@ grant execute on function
     pglimit.set_grace(interval),
     pglimit.set_installation_cap(bigint),
     pglimit.set_limit(
-        text, bigint, interval, text, bigint, boolean, text, text, text, text, text),
+        text, bigint, interval, text, bigint, boolean, text, text, text, text, text, text),
     pglimit.set_limit_override(text, text, bigint, timestamptz, timestamptz, text),
     pglimit.set_purge_after(interval),
     pglimit.simulate(

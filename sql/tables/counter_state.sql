@@ -13,7 +13,8 @@ create type pglimit.counter_state as (
     previous bigint,
     open_since timestamptz,
     bucket_sums bigint[],
-    counted_by bigint
+    counted_by bigint,
+    counted_at timestamptz
 );
 
 comment on type pglimit.counter_state is

@@ -19,7 +19,9 @@
 --     arrival time), used what that was rounded up by, in parts of max_hits, which is previous;
 --     window_start is reset_at less per.
 -- open_since tells a counter from the one that was here before it, for holds: windows that the
--- straight way begins have a window_start of their own and leave it as it is.
+-- straight way begins have a window_start of their own and leave it as it is. A counter that is
+-- carried over a change of its limit gets a new one: so it is carried once, and holds of before are
+-- of another.
 create unlogged table pglimit.counters (
     key text collate "C" not null,
     turn bigint not null,
@@ -35,6 +37,7 @@ create unlogged table pglimit.counters (
     open_since timestamptz,
     bucket_sums bigint[],
     counted_by bigint,
+    counted_at timestamptz,
     constraint counters_pkey primary key (key, turn)
 ) with (
     fillfactor = 50,
@@ -68,5 +71,7 @@ comment on column pglimit.counters.bucket_sums is
     'charged by holds that are not settled';
 comment on column pglimit.counters.counted_by is
     'the limit_version of the row by which it counts, where a straight way may go on with it';
+comment on column pglimit.counters.counted_at is
+    'of a token bucket: when it was last changed, and so until when it leaked at the rate it has';
 comment on column pglimit.counters.shadow_refused is
     'hits of this window that were allowed in mode shadow only';

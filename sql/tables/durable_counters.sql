@@ -15,6 +15,7 @@ create table pglimit.durable_counters (
     open_since timestamptz,
     bucket_sums bigint[],
     counted_by bigint,
+    counted_at timestamptz,
     constraint durable_counters_pkey primary key (key, turn)
 ) with (
     fillfactor = 50,

@@ -16,10 +16,12 @@ create table pglimit.limits (
     on_lapse text not null default 'keep',
     plain boolean generated always as (
         mode = 'enforce' and algorithm in ('fixed_window', 'calendar') and not durable
+            and carries_until is null
     ) stored,
     straight_us bigint generated always as (
         case
-            when mode <> 'enforce' or durable or algorithm = 'fixed_window' then null
+            when mode <> 'enforce' or durable or carries_until is not null
+                or algorithm = 'fixed_window' then null
             when algorithm = 'calendar' then 0
             -- products of microseconds and hits fit a bigint, and spans of time a double
             when max_hits > 0
@@ -42,6 +44,8 @@ create table pglimit.limits (
                     / greatest(max_hits, 1))::double precision / 1000000)
         end
     ) stored,
+    open_until timestamptz,
+    carries_until timestamptz,
     constraint limits_pkey primary key (tenant, limit_name),
     constraint limits_max_hits_check check (max_hits >= 0),
     constraint limits_per_check check (per > '0 s'),
@@ -65,6 +69,11 @@ comment on column pglimit.limits.time_zone is
     'in which a calendar window begins; null for UTC and other algorithms';
 comment on column pglimit.limits.on_lapse is
     'what becomes of a hold that is not settled in time: it stays charged, or purge returns it';
+comment on column pglimit.limits.open_until is
+    'when no counter can be open any more that was begun under a row before this one';
+comment on column pglimit.limits.carries_until is
+    'as open_until, while counters are to be carried over a change (see limit_carries); purge '
+    'makes it null once it has passed, for speed alone';
 comment on column pglimit.limits.plain is
     'whether hit''s straight way serves its open windows: one column to read there, and one if';
 comment on column pglimit.limits.straight_us is

@@ -94,6 +94,7 @@ begin
         set used = v_part,
             special_reset_at = v_reset,
             window_start = v_reset - per,
+            counted_at = v_now,
             changes = c.changes + 1
         where c.ctid = v_ctid
             and c.xmin = v_xmin
@@ -104,6 +105,7 @@ begin
         set used = v_part,
             special_reset_at = v_reset,
             window_start = v_reset - per,
+            counted_at = v_now,
             changes = c.changes + 1,
             open_since = v_now,
             bucket_sums = '{0, 0, 0}',

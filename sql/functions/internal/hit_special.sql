@@ -31,6 +31,10 @@
 -- would be given what leaked long ago. That is not recorded, but it is at least what would be
 -- lacking now had nobody hit since and others been given back what they were, of what was held
 -- before: so much is given back at most. What would take 9,500 years to leak is taken for so long.
+-- Changes of the limit's row that counts are to be carried over are applied here, to what the call
+-- then decides by: so a refusal leaves that to the next. Each is applied once, for the counter has
+-- a new open_since then; a call that brings its own limit does not go by the row and carries
+-- nothing.
 create or replace function pglimit._hit_special(
     limit_name text,
     subject text,
@@ -95,6 +99,13 @@ declare
     v_hold pglimit.holds;
     v_back boolean := _hit_special.cost < 0;
     v_settles boolean := _hit_special.hold.hold_id is not null;
+    v_since timestamptz;
+    v_other boolean;
+    v_end timestamptz;
+    v_nothing boolean;
+    v_from bigint[];
+    v_to bigint[];
+    v_carried_at timestamptz;
 begin
     select l.* into v_rule
     from pglimit.limits l
@@ -174,6 +185,7 @@ begin
         end if;
         v_now := coalesce(_hit_special.at, clock_timestamp());
         v_reset := coalesce(v_row.reset_at, v_row.special_reset_at);
+        v_end := v_reset;
 
         -- the quota, and whether the row is to be stamped for an override
         v_quota := v_max;
@@ -225,23 +237,62 @@ begin
             end if;
         end if;
         v_open := coalesce(v_reset > v_now, false);
+        v_from := null;
+        v_carried_at := null;
+        if v_open and v_rule.carries_until is not null and not v_given then
+            if _hit_special.cost = 0 and not _hit_special.look_only then
+                v_rule.mode := 'enforce'; -- from _carry_counter, which wants it written in any mode
+            end if;
+            v_since := v_row.open_since;
+            if v_row.algorithm is null then
+                v_since := greatest(v_row.window_start, v_since);
+            end if;
+            -- the row's last change is its present version
+            if coalesce(v_since < v_rule.updated_at, true) then
+                select f.reset, f.from_hits, f.to_hits, f.changed_at
+                into v_nothing, v_from, v_to, v_carried_at
+                from pglimit._find_carries(
+                    v_rule, _hit_special.tenant, _hit_special.subject, v_since) f;
+                if v_nothing then
+                    v_open := false;
+                    v_reset := null;
+                end if;
+            end if;
+        end if;
         if not v_open then
             v_row.used := 0;
             v_row.previous := null;
             v_row.shadow_refused := 0;
             v_row.window_start := v_now;
-            v_row.open_since := v_now;
+            v_row.open_since := greatest(v_now, v_carried_at);
             v_row.bucket_sums := '{0, 0, 0}';
             v_row.algorithm := null;
-        elsif v_row.algorithm is distinct from
-            nullif(nullif(v_algorithm, 'fixed_window'), 'calendar')
-        then
-            -- counted in another way until now: what is used stays used
-            select k.used, k.previous, k.window_start, k.reset_at
-            into v_row.used, v_row.previous, v_row.window_start, v_reset
-            from pglimit._count_as(v_algorithm, v_row, v_reset, v_quota, v_per, v_now) k;
-            v_row.open_since := v_now;
-            v_row.bucket_sums := '{0, 0, 0}';
+        else
+            v_other := v_row.algorithm is distinct from
+                nullif(nullif(v_algorithm, 'fixed_window'), 'calendar')
+                or v_from is not null;
+            if v_algorithm = 'token_bucket' and not v_other then
+                v_other := v_row.previous <> greatest(v_quota, 1)
+                    or v_reset - v_row.window_start <> v_per;
+            end if;
+            if v_other then
+                -- counted in another way until now, or of before a change. A bucket leaks in the
+                -- way it is asked for since it was counted, and not before there was that way
+                v_since := case
+                    when v_version = v_override.limit_version
+                        then greatest(v_override.updated_at, v_override.valid_from)
+                    when not v_given then v_rule.updated_at
+                    when v_row.algorithm is distinct from v_algorithm then v_now
+                end;
+                v_since := least(coalesce(greatest(v_since, v_row.counted_at), v_now), v_now);
+                select k.used, k.previous, k.window_start, k.reset_at
+                into v_row.used, v_row.previous, v_row.window_start, v_reset
+                from pglimit._count_as(
+                    v_algorithm, v_row, v_reset, v_quota, v_per, v_now, v_since, v_from, v_to) k;
+                v_row.open_since := greatest(v_now, v_carried_at);
+                v_row.bucket_sums := '{0, 0, 0}';
+                v_open := v_reset > v_now;
+            end if;
         end if;
 
         -- v_left is what is there to be used, v_after what is then left of it
@@ -266,9 +317,6 @@ begin
             when 'token_bucket' then
                 v_rate := greatest(v_quota, 1);
                 v_quota := case when v_quota = 0 then 0 else coalesce(v_burst, v_quota) end;
-                if v_row.previous is distinct from v_rate then
-                    v_row.used := 0;
-                end if;
                 -- what is used, in microseconds times hits
                 v_level := case
                     when v_open then
@@ -303,7 +351,8 @@ begin
         elsif v_back and (v_cost = 0 or not v_open) then
             return row(
                 true, 'allowed', v_quota, greatest(v_left, -9223372036854775807), null,
-                case when v_open then v_reset end, v_on_outage, v_version, 0)::pglimit.hit_row;
+                case when v_open then least(v_reset, v_end) end, v_on_outage, v_version,
+                0)::pglimit.hit_row;
         end if;
         v_retry := null;
         if v_refused and not _hit_special.forced and v_cost <= v_quota then
@@ -319,6 +368,7 @@ begin
             end;
         end if;
         if v_refused and v_rule.mode is distinct from 'shadow' or _hit_special.look_only then
+            -- nothing is written, so the row ends when it would have
             return row(
                 not v_refused or coalesce(v_rule.mode = 'shadow', false),
                 case
@@ -330,8 +380,8 @@ begin
                 v_quota,
                 greatest(
                     v_left, case when _hit_special.forced then -9223372036854775807 else 0 end),
-                v_retry,
-                case when v_open then v_reset end,
+                case when v_retry is not null then least(v_retry, v_end - v_now) end,
+                case when v_open then least(v_reset, v_end) end,
                 v_on_outage,
                 v_version,
                 0)::pglimit.hit_row;
@@ -430,6 +480,7 @@ begin
             v_reset := v_now;
         end if;
         v_row.algorithm := nullif(nullif(v_algorithm, 'fixed_window'), 'calendar');
+        v_row.counted_at := case when v_algorithm = 'token_bucket' then v_now end;
         v_row.reset_at := case
             when not v_row.overridden and v_row.algorithm is null then v_reset
         end;
@@ -476,7 +527,8 @@ begin
                     previous = v_row.previous,
                     open_since = v_row.open_since,
                     bucket_sums = v_row.bucket_sums,
-                    counted_by = v_row.counted_by
+                    counted_by = v_row.counted_by,
+                    counted_at = v_row.counted_at
                 where c.key = v_key
                     and c.turn = v_row.turn
                     and c.changes = v_changes;
@@ -497,7 +549,8 @@ begin
                     previous = v_row.previous,
                     open_since = v_row.open_since,
                     bucket_sums = v_row.bucket_sums,
-                    counted_by = v_row.counted_by
+                    counted_by = v_row.counted_by,
+                    counted_at = v_row.counted_at
                 where c.key = v_key
                     and c.turn = v_row.turn
                     and c.changes = v_changes;

@@ -47,7 +47,8 @@ begin
             previous = _keep_count.counter.previous,
             open_since = _keep_count.counter.open_since,
             bucket_sums = _keep_count.counter.bucket_sums,
-            counted_by = _keep_count.counter.counted_by
+            counted_by = _keep_count.counter.counted_by,
+            counted_at = _keep_count.counter.counted_at
         where c.key = _keep_count.key and c.turn = v_turn;
     else
         update pglimit.counters c
@@ -63,7 +64,8 @@ begin
             previous = _keep_count.counter.previous,
             open_since = _keep_count.counter.open_since,
             bucket_sums = _keep_count.counter.bucket_sums,
-            counted_by = _keep_count.counter.counted_by
+            counted_by = _keep_count.counter.counted_by,
+            counted_at = _keep_count.counter.counted_at
         where c.key = _keep_count.key and c.turn = v_turn;
     end if;
 end

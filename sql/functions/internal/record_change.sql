@@ -23,7 +23,8 @@ as $$
 declare
     v_other text[] := array[
         'tenant', 'limit_name', 'endpoint', 'limit_version', 'updated_at', 'updated_by',
-        'overridden', 'special', 'plain', 'straight_us', 'straight_burst', 'straight_fill'];
+        'overridden', 'special', 'plain', 'straight_us', 'straight_burst', 'straight_fill',
+        'open_until', 'carries_until'];
 begin
     insert into pglimit.changes (
         version, changed_at, changed_by, action, tenant, name, before, after, why)

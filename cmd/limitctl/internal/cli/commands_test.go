@@ -231,7 +231,7 @@ func TestLimitSetKeepsWhatIsNotNamed(t *testing.T) {
 		Limit: "api", MaxHits: 100, Per: time.Minute, Algorithm: "fixed_window", Mode: "enforce", OnOutage: "refuse",
 	}}
 	b.want(t, b.run("limit", "set", "api", "--max-hits", "50"), exitOK, "Changed limit api to 50 hits per 1m (was 100 per 1m). Worst burst: 100 within any 1m.\n", "")
-	b.done(t, `set_limit {"Limit":"api","MaxHits":50,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Durable":false,"Mode":"enforce","OnLapse":"","OnOutage":"refuse","Tenant":"","TimeZone":""}`)
+	b.done(t, `set_limit {"Limit":"api","MaxHits":50,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Carry":"keep","Durable":false,"Mode":"enforce","OnLapse":"","OnOutage":"refuse","Tenant":"","TimeZone":""}`)
 }
 
 // A set that changes nothing writes nothing, and spends no version.
@@ -255,9 +255,37 @@ func TestSetOfNothing(t *testing.T) {
 	b = setup(false)
 	b.client.limits = []pgclient.LimitRow{{Limit: "api", MaxHits: 100, Per: time.Minute, LimitVersion: 3}}
 	b.want(t, b.run("limit", "set", "api", "-o", "jsonl"), exitOK, `{"tenant":"","limit_name":"api","max_hits":100,"per":"1m","per_seconds":60,`+
-		`"algorithm":"","burst":null,"mode":"","on_outage":"","on_lapse":"","limit_version":3,"dry_run":false,"durable":false,"time_zone":"","worst_burst":200}`+"\n",
+		`"algorithm":"","burst":null,"mode":"","on_outage":"","on_lapse":"","limit_version":3,"dry_run":false,"durable":false,"time_zone":"","worst_burst":200,"carry":"keep"}`+"\n",
 		"Nothing to change: limit api is 100 hits per 1m.\n")
 	b.done(t)
+}
+
+// TestLimitSetCarry: what becomes of what is used is said, and reset alone changes something.
+func TestLimitSetCarry(t *testing.T) {
+	t.Parallel()
+	for _, step := range []struct{ args, want string }{
+		{"--max-hits 200 --carry proportional --dry-run", "Would change limit api to 200 hits per 1m (was 100 per 1m); what is used goes with it in proportion. Worst burst: 400 within any 1m.\n"},
+		{"--carry reset --dry-run", "Would change limit api to 100 hits per 1m (was 100 per 1m); what is used is nothing.\n"},
+		{"--carry proportional", "Nothing to change: limit api is 100 hits per 1m.\n"},
+		{"--carry keep", "Nothing to change: limit api is 100 hits per 1m.\n"},
+		{"--max-hits 200 --carry keep --dry-run -o jsonl", `{"tenant":"","limit_name":"api","max_hits":200,"per":"1m","per_seconds":60,"algorithm":"fixed_window","burst":null,"mode":"enforce",` +
+			`"on_outage":"allow","on_lapse":"keep","limit_version":null,"dry_run":true,"durable":false,"time_zone":"","worst_burst":400,"carry":"keep"}` + "\n"},
+	} {
+		b := setup(true)
+		b.client.limits = []pgclient.LimitRow{{
+			Limit: "api", MaxHits: 100, Per: time.Minute, Algorithm: pgclient.AlgorithmFixedWindow, Mode: pgclient.ModeEnforce,
+			OnLapse: pgclient.OnLapseKeep, OnOutage: pgclient.OnOutageAllow, LimitVersion: 3,
+		}}
+		b.want(t, b.run(append([]string{"limit", "set", "api"}, strings.Fields(step.args)...)...), exitOK, step.want, "")
+		b.done(t)
+	}
+	b := setup(true)
+	b.client.limits = []pgclient.LimitRow{{Limit: "api", MaxHits: 100, Per: time.Minute, Mode: pgclient.ModeEnforce}}
+	b.want(t, b.run("limit", "set", "api", "--carry", "reset"), exitOK, "Changed limit api to 100 hits per 1m (was 100 per 1m); what is used is nothing.\n", "")
+	b.done(t, `set_limit {"Limit":"api","MaxHits":100,"Per":60000000000,"Algorithm":"","Burst":null,"Carry":"reset","Durable":false,"Mode":"enforce","OnLapse":"","OnOutage":"","Tenant":"","TimeZone":""}`)
+	if code := setup(true).run("limit", "set", "api", "--carry", "half"); code != exitUsage {
+		t.Errorf("--carry half: exit code %d", code)
+	}
 }
 
 func TestLimitSetOfANewOne(t *testing.T) {
@@ -269,7 +297,7 @@ func TestLimitSetOfANewOne(t *testing.T) {
 		"limitctl limit set: limit \"api\" of tenant \"acme\" is new, so it needs --max-hits and --per\nHINT: limitctl limit set api --max-hits 100 --per 1m\n")
 	b.errOut.Reset()
 	b.want(t, b.run("limit", "set", "api", "--tenant", "acme", "--max-hits", "5", "--per", "1h", "-o", "csv", "--dry-run"), exitOK,
-		"tenant,limit_name,max_hits,per,algorithm,burst,mode,on_outage,on_lapse,limit_version,dry_run,durable,time_zone,worst_burst\nacme,api,5,1h,fixed_window,,enforce,allow,keep,,true,false,,10\n", "")
+		"tenant,limit_name,max_hits,per,algorithm,burst,mode,on_outage,on_lapse,limit_version,dry_run,durable,time_zone,worst_burst,carry\nacme,api,5,1h,fixed_window,,enforce,allow,keep,,true,false,,10,keep\n", "")
 	b.done(t)
 }
 
@@ -303,7 +331,7 @@ func TestLimitSetOfAnAlgorithm(t *testing.T) {
 	b.client.limits = []pgclient.LimitRow{row}
 	b.want(t, b.run("limit", "set", "api", "--algorithm", "calendar", "--time-zone", "Europe/Berlin", "--per", "month"), exitOK,
 		"Changed limit api to 9 hits per month of the calendar (Europe/Berlin) (was 9 per 1h by token_bucket, burst 20). Worst burst: 18 within any month.\n", "")
-	b.done(t, `set_limit {"Limit":"api","MaxHits":9,"Per":2592000000000000,"Algorithm":"calendar","Burst":null,"Durable":false,"Mode":"enforce","OnLapse":"","OnOutage":"allow","Tenant":"","TimeZone":"Europe/Berlin"}`)
+	b.done(t, `set_limit {"Limit":"api","MaxHits":9,"Per":2592000000000000,"Algorithm":"calendar","Burst":null,"Carry":"keep","Durable":false,"Mode":"enforce","OnLapse":"","OnOutage":"allow","Tenant":"","TimeZone":"Europe/Berlin"}`)
 	for args, want := range map[string]string{
 		"--algorithm fixed_window --burst 3": "--burst goes with --algorithm token_bucket",
 		"--time-zone UTC":                    "--time-zone goes with --algorithm calendar",
@@ -698,7 +726,7 @@ func TestLimitSetMode(t *testing.T) {
 	}}
 	b.want(t, b.run("limit", "set", "api", "--mode", "shadow"), exitOK,
 		"Changed limit api to 100 hits per 1m, mode shadow (was 100 per 1m, mode enforce).\n", "")
-	b.done(t, `set_limit {"Limit":"api","MaxHits":100,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Durable":false,"Mode":"shadow","OnLapse":"","OnOutage":"allow","Tenant":"","TimeZone":""}`)
+	b.done(t, `set_limit {"Limit":"api","MaxHits":100,"Per":60000000000,"Algorithm":"fixed_window","Burst":null,"Carry":"keep","Durable":false,"Mode":"shadow","OnLapse":"","OnOutage":"allow","Tenant":"","TimeZone":""}`)
 	b.out.Reset()
 	b.client.limits[0].Mode = "shadow"
 	b.want(t, b.run("limit", "set", "api", "--mode", "enforce", "--dry-run"), exitOK,

@@ -216,6 +216,7 @@ type limitSetOptions struct {
 
 	Algorithm string // "" for the words: as it is
 	Burst     change[int64]
+	Carry     string // "" for keep
 	Durable   *bool
 	DryRun    bool
 	Format    string
@@ -255,6 +256,7 @@ var limitSetView = view[limitSet]{
 		{name: "durable", value: func(r limitSet) any { return r.limit.Durable }},
 		{name: "time_zone", value: func(r limitSet) any { return r.limit.TimeZone }},
 		{name: "worst_burst", value: func(r limitSet) any { return worstBurst(r.limit.Algorithm, r.limit.MaxHits, r.limit.Burst) }},
+		{name: "carry", value: func(r limitSet) any { return string(r.limit.Carry) }},
 	},
 	name: func(r limitSet) string { return printable(r.limit.Limit) },
 	sentence: func(r limitSet) string {
@@ -286,6 +288,13 @@ var limitSetView = view[limitSet]{
 				was = ", mode " + string(r.before.Mode)
 			}
 			text += fmt.Sprintf(" (was %d per %s%s)", r.before.MaxHits, formatWindow(r.before.Per, r.before.Algorithm), counting(limitOf(*r.before))+was)
+		}
+		switch {
+		case r.before == nil:
+		case r.limit.Carry == pgclient.CarryReset:
+			text += "; what is used is nothing"
+		case r.limit.Carry == pgclient.CarryProportional:
+			text += "; what is used goes with it in proportion"
 		}
 		return text + "." + sentenceOfBurst(r)
 	},
@@ -459,6 +468,12 @@ counter list says whose it is. --mode off allows everything and counts nothing.`
   # What a customer has paid for, by his calendar
   limitctl limit set rows --max-hits 90000 --per month --algorithm calendar --time-zone Europe/Berlin --durable
 
+  # Twice as much; who has used half of it has used half of it
+  limitctl limit set api --max-hits 200 --carry proportional
+
+  # Everybody begins anew
+  limitctl limit set api --carry reset
+
   # Whom would this refuse?
   limitctl limit set api --max-hits 50 --mode shadow`,
 		Args:              exactArgs("<limit>"),
@@ -487,6 +502,7 @@ counter list says whose it is. --mode off allows everything and counts nothing.`
 	numberOrNoneVar(flags, &o.Burst, "burst", "what a token_bucket holds (default --max-hits)")
 	flags.BoolVar(&durable, "durable", false, "counts survive a crash of the server; hits wait for the disk")
 	flags.StringVar(&zone, "time-zone", "", "where a calendar window begins, such as Europe/Berlin (default UTC)")
+	enumVar(cmd, flags, &o.Carry, "carry", "", "", "what becomes of what is used (default keep)", "keep", "proportional", "reset")
 	enumVar(cmd, flags, &o.Mode, "mode", "", "", modeHelp+" (default enforce)", "enforce", "shadow", "off")
 	enumVar(cmd, flags, &o.OnLapse, "on-lapse", "", "", onLapseHelp, "keep", "return")
 	enumVar(cmd, flags, &o.OnOutage, "on-outage", "", "", onOutageHelp, "allow", "refuse")
@@ -547,7 +563,12 @@ func limitSetRun(ctx context.Context, o *limitSetOptions) error {
 		set.OnOutage = pgclient.OnOutage(o.OnOutage)
 	}
 
-	result := limitSet{before: before, dryRun: o.DryRun, limit: set, same: before != nil && reflect.DeepEqual(set, was)}
+	same := before != nil && reflect.DeepEqual(set, was) && o.Carry != string(pgclient.CarryReset)
+	set.Carry = pgclient.CarryKeep
+	if o.Carry != "" {
+		set.Carry = pgclient.Carry(o.Carry)
+	}
+	result := limitSet{before: before, dryRun: o.DryRun, limit: set, same: same}
 	switch {
 	case result.same:
 		result.version = &before.LimitVersion
