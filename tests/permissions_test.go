@@ -158,6 +158,7 @@ func TestTablePermissions(t *testing.T) {
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.hold('login', 'a', 1, '1 minute'), pglimit.hold('bill', 'a', 1, '1 minute')")
 	mustExec(t, db.Pool("pglimit_app"), "select pglimit.claim_permit('export', 'a')")
 	mustExec(t, db.Pool("pglimit_operator"), "select pglimit.purge()")
+	mustExec(t, db.Pool("pglimit_operator"), "select pglimit.set_limit('login', 4, '1 hour', carry => 'proportional')")
 	tables := mustStrings(t, db.Conn("pglimit_system"), `
 		select c.relname::text from pg_class c
 		where c.relnamespace = 'pglimit'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f') order by 1`)

@@ -190,9 +190,11 @@ begin
         left join lateral (
             -- windows
             select
-                u.max_hits - c.used as room,
+                greatest(u.max_hits, -1) - c.used as room,
                 case when u.cost <= u.max_hits then c.open_until - v_looked end as wait,
-                case when u.cost <= u.max_hits - c.used then c.used + u.cost end as used,
+                case
+                    when u.cost <= greatest(u.max_hits, -1) - c.used then c.used + u.cost
+                end as used,
                 c.previous,
                 c.window_start,
                 c.open_until as reset_at
