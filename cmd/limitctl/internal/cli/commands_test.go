@@ -766,6 +766,9 @@ func TestBlock(t *testing.T) {
 	run(exitOK, "Blocked \"bob\" at limit api for 1d.\n", "", "set api bob --for 1d --why scrapes")
 	run(exitOK, "Blocked \"bob\" at every limit of tenant \"acme\" for ever.\n", "", "set * bob --tenant acme")
 	run(exitOK, "Would block \"bob\" at limit api for ever.\n", "", "set api bob --dry-run")
+	run(exitOK, "Would block \"203.0.113.7/24\" at limit api for ever.\n",
+		"HINT: this is the subject of that name alone; with --range it is the addresses in 203.0.113.0/24\n", "set api 203.0.113.7/24 --dry-run")
+	run(exitOK, "Would block \"203.0.113.7/32\" at limit api for ever.\n", "", "set api 203.0.113.7/32 --dry-run")
 	run(exitOK, "Would lift the block of \"bob\" at limit api.\n", "", "drop api bob --dry-run")
 	run(exitOK, "Lifted the block of \"bob\" at limit api.\n", "", "drop api bob --yes")
 	b.client.blocks = append(b.client.blocks, pgclient.BlockRow{Limit: "api", Network: netip.MustParsePrefix("203.0.113.0/24"), State: "blocked"})
