@@ -395,7 +395,7 @@ func parseWindow(s string) (window, error) {
 		return window{per: day}, nil
 	case "week":
 		return window{per: 7 * day}, nil
-	case "month", "mon":
+	case "month", "mon", "mo":
 		return window{per: pgclient.CalendarMonth, unit: "month"}, nil
 	case "year":
 		return window{per: pgclient.CalendarYear, unit: "year"}, nil
