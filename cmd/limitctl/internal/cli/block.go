@@ -311,6 +311,9 @@ func blockSetRun(ctx context.Context, o *blockSetOptions) error {
 		// Nothing else would tell who meant the network that its addresses go on
 		line(o.IO.ErrOut, "HINT:", "this is the subject of that name alone; with --range it is the addresses in "+network.Masked().String())
 	}
+	if o.LimitName != pgclient.AllLimits {
+		hintNoRow(ctx, client, o.IO, o.LimitName, o.Tenant)
+	}
 	return nil
 }
 

@@ -180,6 +180,17 @@ func blankName() error {
 	return usageError("the name is empty", "is a variable not set? A name is printable ASCII")
 }
 
+// hintNoRow tells who gave a limit a block or an override that no row has its name, as when it is mistyped. It is no
+// refusal, for callers may bring the limit; and what was done is done, so trouble with the look is not told.
+func hintNoRow(ctx context.Context, client Client, streams *IOStreams, name, tenant string) {
+	for _, t := range []string{tenant, ""} {
+		if row, err := findLimit(ctx, client, name, t); err != nil || row != nil {
+			return
+		}
+	}
+	line(streams.ErrOut, "HINT:", "no row is named "+quote(name)+", so this is for calls that bring max_hits and per; limitctl limit list shows the rows")
+}
+
 // noLimit says that there is no such row, and which tenants have one.
 func noLimit(ctx context.Context, client Client, name, tenant string) error {
 	p := &problem{
