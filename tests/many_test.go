@@ -249,6 +249,8 @@ func TestHitManyArguments(t *testing.T) {
 		"array[array['a']], '{{s}}'":                                             "PGL01",
 		"'[0:0]={a}', array['s']":                                                "PGL01",
 		"array['a', 'a'], '{s,s}'":                                               "PGL02",
+		"'{a}', '{s}'":                                                           "PGL02",
+		"'{a}', '{null}'":                                                        "PGL01",
 		"'{a}', '{s}', '{1}', '{3}'":                                             "PGL01",
 		"'{a}', '{s}', '{-1}'":                                                   "PGL01",
 		"'{a}', '{s}', '{null}'":                                                 "PGL01",
@@ -265,6 +267,11 @@ func TestHitManyArguments(t *testing.T) {
 	}
 	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.counters"); n != 0 {
 		t.Errorf("%d counters", n)
+	}
+	// a counter that a call's own limit made gives no limit to one without
+	mustExec(t, app, "select pglimit.hit('own', 's', 9, '1 hour')")
+	if _, err := app.Exec(t.Context(), "select pglimit.hit_many('{own}', '{s}')"); sqlState(err) != "PGL02" {
+		t.Errorf("a counter without a row: %v, want PGL02", err)
 	}
 	// with a separator in a name these would be a key that is there
 	mustExec(t, app, `select pglimit.hit('b', e'c\x1fs', 9, '1 hour', tenant => 'a')`)

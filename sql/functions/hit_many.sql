@@ -134,8 +134,8 @@ begin
             not c.open as begun,
             u.us is not null as stamped,
             case
-                when (u.straight and c.open is not null and u.cost > x.room) is null then 2
-                when not u.straight or not c.open and u.calendar then 2
+                when u.straight is not true or c.open is null or x.room is null then 2
+                when not c.open and u.calendar then 2
                 -- a call with its own limit has to look for a mode, once there is any, where it is
                 -- refused or a window begins
                 when u.given and v_special and (not c.open or u.cost > x.room) then 2
