@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -117,6 +118,66 @@ func TestLimitBecomesDurable(t *testing.T) {
 			t.Error("a refusal drew a transaction number")
 		}
 		mustExec(t, app, "rollback")
+	}
+}
+
+// TestBroughtLimitBecomesDurable: a window or bucket that begins anew does so in the table that is logged, also for those
+// who bring another algorithm with the call and are never refused.
+func TestBroughtLimitBecomesDurable(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	calls := []string{
+		"hit('s', 'ended', 9, '1 hour', algorithm => 'sliding_window')",
+		"hit('s', 'next', 9, '1 hour', algorithm => 'sliding_window')",
+		"hit('b', 'full', 9, '1 hour', algorithm => 'token_bucket')",
+	}
+	for _, call := range calls {
+		wantHit(t, app, call, "allowed", 8)
+	}
+	mustExec(t, db.Super(), "update pglimit.counters set window_start = window_start - '90 minutes'::interval")
+	mustExec(t, db.Super(), "update pglimit.counters set special_reset_at = clock_timestamp() where key not like '%next'")
+	for _, name := range []string{"s", "b"} {
+		mustExec(t, operator, fmt.Sprintf("select pglimit.set_limit('%s', 9, '1 hour', durable => true)", name))
+	}
+	for _, call := range calls {
+		mustHit(t, app, call)
+	}
+	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.durable_counters"); n != 3 {
+		t.Errorf("%d of 3 are logged", n)
+	}
+}
+
+// TestBroughtDays: a day of a call is 24 hours, as that of a limit, also where the session's clock is put back within it;
+// and months have no length, whatever is taken from them.
+func TestBroughtDays(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app := db.Conn("pglimit_app")
+	back := time.Now().UTC().AddDate(0, 0, 2)
+	if back.Month() == time.February && back.Day() == 29 {
+		back = back.AddDate(0, 0, 1)
+	}
+	day := time.Date(2025, back.Month(), back.Day(), 0, 0, 0, 0, time.UTC).YearDay() // J knows no leap years
+	mustExec(t, app, fmt.Sprintf("set timezone = 'AAA0BBB,J%d/0,J%d/0'", (day+180)%365+1, day))
+	if hours := mustScan[float64](t, app, "select (extract(epoch from now() + '5 days'::interval - now()) / 3600)::float8"); hours != 121 {
+		t.Fatalf("the clock is not put back: 5 days of %v hours", hours)
+	}
+	for _, algorithm := range []string{"sliding_window", "token_bucket"} {
+		for range 3 {
+			mustHit(t, app, fmt.Sprintf("hit('%s', 's', 9, '5 days', algorithm => '%[1]s')", algorithm))
+		}
+		mustHit(t, app, fmt.Sprintf("hit('%s', 'months', 9, '1 day', algorithm => '%[1]s')", algorithm))
+		call := fmt.Sprintf("select pglimit.hit('%s', 'months', 9, '1 mon -29 days', algorithm => '%[1]s')", algorithm)
+		if _, err := app.Exec(t.Context(), call); sqlState(err) != "PGL01" {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	if mustScan[bool](t, db.System(), "select special_reset_at > clock_timestamp() + '120 hours'::interval from pglimit.counters where algorithm = 'sliding_window' and key like e'%\\x1fs'") {
+		t.Error("a sliding window of 5 days lasts 121 hours")
+	}
+	if hours := mustScan[float64](t, db.System(), "select (extract(epoch from special_reset_at - window_start) / 3600)::float8 from pglimit.counters where algorithm = 'token_bucket' and key like e'%\\x1fs'"); hours != 120 {
+		t.Errorf("a bucket fills in %v hours", hours)
 	}
 }
 

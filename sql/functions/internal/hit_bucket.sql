@@ -100,7 +100,12 @@ begin
             and c.xmin = v_xmin
             and c.changes < 64;
     else
-        -- full again: a new counter, to holds
+        -- full again: a new counter, to holds; of a call's own limit maybe elsewhere by now (see hit)
+        if limit_version is null then
+            if pg_sequence_last_value('pglimit.special_limits') is not null then
+                return null;
+            end if;
+        end if;
         update pglimit.counters c
         set used = v_part,
             special_reset_at = v_reset,

@@ -76,6 +76,12 @@ begin
             v_previous := v_used;
             v_used := 0;
             v_start := v_start + per;
+            if limit_version is null then
+                -- a window begins: the limit may be counted elsewhere by now (see hit)
+                if pg_sequence_last_value('pglimit.special_limits') is not null then
+                    return null;
+                end if;
+            end if;
         end if;
         v_left := max_hits - v_used;
         if v_previous > 0 then
@@ -112,6 +118,11 @@ begin
             and c.changes < 64;
     else
         -- nothing counts any more: a new counter, to holds
+        if limit_version is null then
+            if pg_sequence_last_value('pglimit.special_limits') is not null then
+                return null;
+            end if;
+        end if;
         v_left := max_hits;
         v_reset := v_now + per;
         update pglimit.counters c
