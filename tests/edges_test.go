@@ -121,6 +121,36 @@ func TestLimitBecomesDurable(t *testing.T) {
 	}
 }
 
+// TestCounterPages: pages of any size show each counter once, also those of a subject that is counted in both tables.
+func TestCounterPages(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	for _, subject := range []string{"a", "b", "c"} {
+		mustHit(t, app, "hit('l', '"+subject+"', 9, '1 hour')")
+	}
+	mustExec(t, operator, "select pglimit.set_limit('l', 9, '1 hour', durable => true)")
+	for _, subject := range []string{"b", "c", "d"} {
+		mustHit(t, app, "hit('l', '"+subject+"')")
+	}
+	for size := 1; size <= 7; size++ {
+		var seen []string
+		for after := ""; ; {
+			page := mustStrings(t, operator, fmt.Sprintf("select subject || durable || ' ' || cursor from pglimit.list_counters(max_rows => %d, after => nullif('%s', ''), include_closed => true)", size, after))
+			for _, row := range page {
+				name, cursor, _ := strings.Cut(row, " ")
+				seen, after = append(seen, name), cursor
+			}
+			if len(page) < size {
+				break
+			}
+		}
+		if got := strings.Join(seen, " "); got != "afalse bfalse btrue cfalse ctrue dtrue" {
+			t.Errorf("pages of %d: %s", size, got)
+		}
+	}
+}
+
 // TestBroughtLimitBecomesDurable: a window or bucket that begins anew does so in the table that is logged, also for those
 // who bring another algorithm with the call and are never refused.
 func TestBroughtLimitBecomesDurable(t *testing.T) {

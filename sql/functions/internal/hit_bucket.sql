@@ -100,8 +100,9 @@ begin
             and c.xmin = v_xmin
             and c.changes < 64;
     else
-        -- full again: a new counter, to holds; of a call's own limit maybe elsewhere by now (see hit)
+        -- full again: a new counter, to holds
         if limit_version is null then
+            -- the limit may be counted elsewhere by now (see hit)
             if pg_sequence_last_value('pglimit.special_limits') is not null then
                 return null;
             end if;
