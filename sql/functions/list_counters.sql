@@ -22,7 +22,6 @@ set row_security = on
 set lock_timeout = '1s'
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_sort = off
 set jit = off
 as $$
 #variable_conflict use_column
@@ -71,20 +70,43 @@ begin
             c.durable,
             c.key
         from (
-            select t.*, false as durable
-            from pglimit.counters t
-            where t.key > v_after
+            -- a page of each, which the index sorts: both together would be read as a whole
+            (
+                select t.*, false as durable
+                from pglimit.counters t
+                where t.key > v_after
+                    and (
+                        include_closed
+                        or coalesce(t.reset_at, t.special_reset_at) > clock_timestamp()
+                    )
+                    and (tenant_filter is null or split_part(t.key, e'\x1f', 1) = tenant_filter)
+                    and (limit_filter is null or split_part(t.key, e'\x1f', 2) = limit_filter)
+                    and (subject_filter is null or t.key = format(e'%s\x1f%s\x1f%s',
+                        split_part(t.key, e'\x1f', 1), split_part(t.key, e'\x1f', 2),
+                        subject_filter))
+                order by t.key
+                limit max_rows
+            )
             union all
-            select t.*, true
-            from pglimit.durable_counters t
-            where t.key >= v_after and (t.key > v_after or not v_logged)
+            (
+                select t.*, true
+                from pglimit.durable_counters t
+                where t.key >= v_after
+                    and (t.key > v_after or not v_logged)
+                    and (
+                        include_closed
+                        or coalesce(t.reset_at, t.special_reset_at) > clock_timestamp()
+                    )
+                    and (tenant_filter is null or split_part(t.key, e'\x1f', 1) = tenant_filter)
+                    and (limit_filter is null or split_part(t.key, e'\x1f', 2) = limit_filter)
+                    and (subject_filter is null or t.key = format(e'%s\x1f%s\x1f%s',
+                        split_part(t.key, e'\x1f', 1), split_part(t.key, e'\x1f', 2),
+                        subject_filter))
+                order by t.key
+                limit max_rows
+            )
         ) c
-        where include_closed
-            or coalesce(c.reset_at, c.special_reset_at) > clock_timestamp()
     ) x
-    where (limit_filter is null or x.limit_name = limit_filter)
-        and (subject_filter is null or x.subject = subject_filter)
-        and (tenant_filter is null or x.tenant = tenant_filter)
     order by x.key, x.durable
     limit max_rows;
 end
