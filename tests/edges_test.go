@@ -239,6 +239,8 @@ func TestExtremes(t *testing.T) {
 		"pglimit.admit('[{\"limit\": \"l\", \"subject\": \"s\", \"max_hits\": 1, \"per\": 60}]')":           "want 1 has a per that is no string",
 		"pglimit.admit('[{\"limit\": \"l\", \"subject\": {\"a\": 1}, \"max_hits\": 1, \"per\": \"1 s\"}]')": "want 1 has a subject that is no string",
 		"pglimit.admit('[{\"endpoint\": \"e\", \"holder\": \"h\", \"holder_cap\": 1, \"lease\": 5}]')":      "want 1 has a lease that is no string",
+		"pglimit.hit('bucket', 's', burst => 5)":                                                            "burst without algorithm",
+		"pglimit.hit('bucket', 's', 5, '1 min', algorithm => 'sliding_window', burst => 5)":                 "burst with algorithm sliding_window",
 		"pglimit.check_sign_in(repeat('a', 1025), '192.0.2.1')":                                             "account of 1025 bytes is too long",
 	} {
 		if _, err := app.Exec(t.Context(), "select "+call); sqlState(err) != "PGL01" || !strings.Contains(err.Error(), want) {
@@ -246,10 +248,12 @@ func TestExtremes(t *testing.T) {
 		}
 	}
 	for call, want := range map[string]string{
-		"pglimit.set_limit('c', 1, null, 'calendar')":                                           "per of null is no unit of the calendar",
-		"pglimit.simulate('l', '{s}', '{294276-12-31 23:59Z}', max_hits => 1, per => '1 day')":  "an instant or a cost is null or out of range",
-		"pglimit.simulate('l', '{s}', '{4713-01-01 00:00Z BC}', max_hits => 1, per => '1 day')": "an instant or a cost is null or out of range",
-		"pglimit.simulate('l', '{s}', '{infinity}', max_hits => 1, per => '1 day')":             "an instant or a cost is null or out of range",
+		"pglimit.set_limit('c', 1, '1 hour', time_zone => 'UTC')":                                   "time_zone with algorithm fixed_window",
+		"pglimit.simulate('l', '{s}', '{now}', max_hits => 1, per => '1 hour', time_zone => 'UTC')": "time_zone with algorithm fixed_window",
+		"pglimit.set_limit('c', 1, null, 'calendar')":                                               "per of null is no unit of the calendar",
+		"pglimit.simulate('l', '{s}', '{294276-12-31 23:59Z}', max_hits => 1, per => '1 day')":      "an instant or a cost is null or out of range",
+		"pglimit.simulate('l', '{s}', '{4713-01-01 00:00Z BC}', max_hits => 1, per => '1 day')":     "an instant or a cost is null or out of range",
+		"pglimit.simulate('l', '{s}', '{infinity}', max_hits => 1, per => '1 day')":                 "an instant or a cost is null or out of range",
 	} {
 		if _, err := operator.Exec(t.Context(), "select "+call); sqlState(err) != "PGL01" || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", call, err)
