@@ -1,6 +1,7 @@
 -- Names what is wrong with the form of what admit is asked for; returns when nothing is: then it
 -- can be read as a record. What its values may be, _check_hit and _check_claim say. An interval
--- that is not written in the usual way is tried in a subtransaction. Writes nothing.
+-- that is not written in the usual way is tried in a subtransaction, which has no number, as it
+-- writes nothing. Writes nothing.
 create or replace function pglimit._check_wants(wants jsonb)
 returns void
 language plpgsql

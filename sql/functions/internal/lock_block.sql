@@ -6,7 +6,8 @@
 -- Writes: creation_locks. Locks: one creation lock, or that table in mode exclusive, which pg_dump
 -- does not mind. It waits for every transaction that has made something, for a second at most: in
 -- short tries, for all that come after a try queue behind it, though what it waits for may never
--- end. In the pauses between they go on.
+-- end. In the pauses between they go on. A try is a subtransaction that writes nothing, and so has
+-- no number, of which a transaction could have too many.
 create or replace function pglimit._lock_block(limit_name text, subject text, tenant text)
 returns void
 language plpgsql
