@@ -163,7 +163,8 @@ func TestBlockBehindStuckTransaction(t *testing.T) {
 			_, err := operator.Exec(context.Background(), call)
 			done <- err
 		}()
-		for !mustScan[bool](t, db.Super(), "select exists (select from pg_locks l where not l.granted and l.relation = 'pglimit.creation_locks'::regclass)") {
+		waits := fmt.Sprintf("select exists (select from pg_stat_activity where pid = %d and wait_event in ('relation', 'PgSleep'))", operator.PgConn().PID())
+		for !mustScan[bool](t, db.Super(), waits) {
 			if len(done) > 0 {
 				t.Fatalf("%s does not wait: %v", call, <-done)
 			}
