@@ -556,6 +556,32 @@ func TestAdmitArguments(t *testing.T) {
 	}
 }
 
+// TestHitManyLengths: a length that hit refuses is refused by the same name where the subjects are known, and their windows
+// open or over.
+func TestHitManyLengths(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app := db.Conn("pglimit_app")
+	for _, ended := range []bool{false, true} {
+		mustHit(t, app, "hit('l', 's', 9, '1 day')")
+		if ended {
+			mustExec(t, db.Super(), endWindows)
+		}
+		for per, want := range map[string]string{
+			"300000 years": "no fixed length", "-300000 years": "no fixed length", "2000000000 days": "out of range", "-2000000000 days": "out of range",
+			"1 year -359 days": "no fixed length", "1 mon -29 days": "no fixed length", "0 s": "out of range",
+		} {
+			if !ended && strings.Contains(per, " -") {
+				continue // an open window asks for its length no more, as in hit
+			}
+			_, err := app.Exec(t.Context(), "select pglimit.hit_many('{l}', '{s}', max_hits => '{9}', pers => array[$1::text::interval])", per)
+			if sqlState(err) != "PGL01" || !strings.Contains(err.Error(), want) {
+				t.Errorf("per %s, window over: %v: %v", per, ended, err)
+			}
+		}
+	}
+}
+
 // TestManyKeysHammer is C-27: calls with many keys in any order, single hits and claims, releases, overrides and
 // purge together. None deadlocks or waits for a second, and the books are right to the last hit: so no call is
 // partly charged, and none is charged that was refused.
