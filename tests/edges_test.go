@@ -250,6 +250,8 @@ func TestExtremes(t *testing.T) {
 	for call, want := range map[string]string{
 		"pglimit.set_limit('c', 1, '1 hour', time_zone => 'UTC')":                                   "time_zone with algorithm fixed_window",
 		"pglimit.simulate('l', '{s}', '{now}', max_hits => 1, per => '1 hour', time_zone => 'UTC')": "time_zone with algorithm fixed_window",
+		"pglimit.list_blocks(after => e'a\\x1fb\\x1fc\\x1fd')":                                      "is no cursor",
+		"pglimit.list_blocks(after => e'a\\x1fb\\x1f1.2.3.4/999\\x1fd')":                            "is no cursor",
 		"pglimit.set_limit('c', 1, null, 'calendar')":                                               "per of null is no unit of the calendar",
 		"pglimit.simulate('l', '{s}', '{294276-12-31 23:59Z}', max_hits => 1, per => '1 day')":      "an instant or a cost is null or out of range",
 		"pglimit.simulate('l', '{s}', '{4713-01-01 00:00Z BC}', max_hits => 1, per => '1 day')":     "an instant or a cost is null or out of range",
