@@ -1,0 +1,47 @@
+package tests
+
+import (
+	"testing"
+
+	"github.com/pglimit/pglimit/tests/dbtest"
+)
+
+// A limit becomes durable while calls wait for the count of a key, one of them with the row's lock,
+// another with the key's creation lock: neither may wait for the other.
+func TestNoDeadlockWhileCountsMove(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]struct{ algorithm, first, second string }{
+		"hit_many": {
+			"token_bucket", "begin; select pglimit.hit('l', 'b')",
+			"select pglimit.hit_many(array['l', 'l'], array['a', 'b'])",
+		},
+		"hit_many sliding": {
+			"sliding_window", "begin; select pglimit.hit('l', 'b')",
+			"select pglimit.hit_many(array['l', 'l'], array['a', 'b'])",
+		},
+		"hit of a stamped row": {
+			"fixed_window", "begin; select pglimit._stamp_counter(e'\\x1fl\\x1fb', 'test')",
+			"select pglimit.hit('l', 'b')",
+		},
+		"hit of a stamped bucket": {
+			"token_bucket", "begin; select pglimit._stamp_counter(e'\\x1fl\\x1fb', 'test')",
+			"select pglimit.hit('l', 'b')",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.New(t)
+			operator, holder := db.Conn("pglimit_operator"), systemConn(t, db)
+			mustExec(t, operator, "select pglimit.set_limit('l', 10, '1 hour', '"+call.algorithm+"')")
+			mustExec(t, db.Conn("pglimit_app"), "select pglimit.hit('l', 'a')")
+			mustExec(t, db.Conn("pglimit_app"), "select pglimit.hit('l', 'b')")
+			mustExec(t, holder, call.first)
+			first := waiting(t, db, db.Conn("pglimit_app"), call.second)
+			mustExec(t, operator, "select pglimit.set_limit('l', 10, '1 hour', '"+call.algorithm+"', durable => true)")
+			second := waiting(t, db, db.Conn("pglimit_app"), "select pglimit.hit('l', 'b')")
+			mustExec(t, holder, "commit")
+			first()
+			second()
+		})
+	}
+}
