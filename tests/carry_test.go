@@ -522,6 +522,23 @@ func TestCarryOfTenants(t *testing.T) {
 	wantHit(t, app, "hit('o', 's')", "allowed", 9)
 }
 
+// TestLimitMadeAgainRevivesNoReset: a tenant's row is dropped while counts are still to be reset, the
+// row of all tenants decides meanwhile, and the tenant's row is made again. What was hit in between was
+// reset then, although the new row keeps counts.
+func TestLimitMadeAgainRevivesNoReset(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	mustExec(t, operator, `select pglimit.set_limit('l', 100, '1 hour');
+		select pglimit.set_limit('l', 100, '1 hour', tenant => 't')`)
+	wantHit(t, app, "hit('l', 's', cost => 50, tenant => 't')", "allowed", 50)
+	mustExec(t, operator, `select pglimit.set_limit('l', 101, '1 hour', carry => 'reset', tenant => 't');
+		select pglimit.drop_limit('l', 't')`)
+	wantHit(t, app, "hit('l', 's', cost => 50, tenant => 't')", "allowed", 0)
+	mustExec(t, operator, "select pglimit.set_limit('l', 100, '1 hour', tenant => 't')")
+	wantHit(t, app, "hit('l', 's', tenant => 't')", "limit", 0)
+}
+
 // TestCarryEnds: purge has hits go the straight way again once no counter of before is open, and that changes no answer.
 // How long that may be is remembered of every row there was.
 func TestCarryEnds(t *testing.T) {

@@ -29,6 +29,12 @@ begin
         select l.* into _carry_limit.old
         from pglimit.limits l
         where l.tenant = '' and l.limit_name = _carry_limit.new.limit_name;
+        if found then
+            -- what was to be carried for a row of the tenant that was dropped before is of then
+            delete from pglimit.limit_carries c
+            where c.tenant = _carry_limit.new.tenant
+                and c.limit_name = _carry_limit.new.limit_name;
+        end if;
         insert into pglimit.limit_carries (
             tenant, limit_name, limit_version, changed_at, from_hits, to_hits, carries_until)
         select
