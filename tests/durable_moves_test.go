@@ -45,3 +45,33 @@ func TestNoDeadlockWhileCountsMove(t *testing.T) {
 		})
 	}
 }
+
+// What is used stays used also where a limit becomes durable that was so before: its subjects have rows of
+// then in the logged table, which once gave them what they had used since a second time.
+func TestLimitBecomesDurableAgain(t *testing.T) {
+	t.Parallel()
+	for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
+		t.Run(algorithm, func(t *testing.T) {
+			t.Parallel()
+			db := dbtest.New(t)
+			app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+			set := func(durable string) {
+				t.Helper()
+				mustExec(t, operator, "select pglimit.set_limit('l', 5, '1000 hours', '"+algorithm+"', durable => "+durable+")")
+			}
+			set("true")
+			wantHit(t, app, "hit('l', 's')", "allowed", 4)
+			set("false")
+			wantHit(t, app, "hit('l', 's', cost => 4)", "allowed", 1)
+			set("true")
+			wantHit(t, app, "hit('l', 's', cost => 2)", "limit", 1)
+			wantHit(t, app, "hit('l', 's')", "allowed", 0)
+			wantHit(t, app, "hit('l', 's')", "limit", 0)
+			wantHit(t, app, "hit('l', 's', 5, '1000 hours')", "limit", 0)
+			// it has moved for good: what is given back of the logged count stays so
+			set("true")
+			mustExec(t, app, "select pglimit.refund('l', 's', 3)")
+			wantHit(t, app, "hit('l', 's')", "allowed", 2)
+		})
+	}
+}

@@ -72,6 +72,8 @@ declare
     v_us numeric;
     v_phase text := 'look';
     v_row pglimit.counter_state;
+    v_unlogged pglimit.counter_state;
+    v_moves boolean;
     v_reset timestamptz;
     v_now timestamptz;
     v_open boolean;
@@ -139,6 +141,7 @@ begin
     end if;
 
     for v_attempt in 1..1000 loop
+        v_moves := false;
         if v_rule.durable then
             if v_phase = 'lock' then
                 select c.* into v_row
@@ -158,7 +161,25 @@ begin
                     where c.key = v_key
                     order by c.turn desc
                     limit 1;
+                    v_moves := found;
                     v_row.turn := null;
+                elsif coalesce(v_row.open_since, v_row.window_start) < v_rule.updated_at
+                    and not (v_back and v_settles)
+                then
+                    -- of before a change of the limit: that was not durable meanwhile, perhaps
+                    select c.* into v_unlogged
+                    from pglimit.counters c
+                    where c.key = v_key
+                    order by c.turn desc
+                    limit 1;
+                    if coalesce(v_unlogged.reset_at, v_unlogged.special_reset_at)
+                        > coalesce(_hit_special.at, clock_timestamp())
+                    then
+                        v_moves := true;
+                        v_unlogged.turn := v_row.turn;
+                        v_unlogged.changes := v_row.changes;
+                        v_row := v_unlogged;
+                    end if;
                 end if;
             end if;
         else
@@ -387,17 +408,17 @@ begin
         -- count moves under the lock of the row that it leaves, which is stamped, so that hit's
         -- straight way no longer counts there: the caller may have that row, and who has the
         -- creation lock may wait for it
-        if v_row.turn is null then
-            if v_phase <> (case when v_row.key is null then 'create' else 'move' end) then
+        if v_row.turn is null or v_moves then
+            if v_phase <> (case when v_moves then 'move' else 'create' end) then
                 perform pglimit._check_hit(
                     _hit_special.limit_name, _hit_special.subject, v_max, v_per,
                     abs(_hit_special.cost), v_algorithm, v_burst, _hit_special.tenant);
-                if v_row.key is null then
-                    perform pglimit._lock_creation(0, v_key);
-                    v_phase := 'create';
-                else
+                if v_moves then
                     perform pglimit._stamp_counter(v_key, 'hit');
                     v_phase := 'move';
+                else
+                    perform pglimit._lock_creation(0, v_key);
+                    v_phase := 'create';
                 end if;
                 continue;
             end if;
@@ -505,13 +526,8 @@ begin
                 and v_rule.straight_us > 0
                 then v_rule.limit_version
         end;
-        if v_phase <> 'look' then
+        if v_row.turn is null or v_phase = 'lock' then
             perform pglimit._keep_count(v_key, v_row, v_now, coalesce(v_rule.durable, false));
-            if v_phase = 'move' then
-                update pglimit.counters c
-                set special_reset_at = v_now
-                where c.key = v_key and c.special_reset_at > v_now;
-            end if;
         else
             -- as it was when it was read; else once more, under its lock
             if v_rule.durable then
@@ -562,9 +578,14 @@ begin
                     and c.changes = v_changes;
             end if;
             if not found then
-                v_phase := 'lock';
+                v_phase := case when v_moves then 'look' else 'lock' end;
                 continue;
             end if;
+        end if;
+        if v_moves then
+            update pglimit.counters c
+            set special_reset_at = v_now
+            where c.key = v_key and c.special_reset_at > v_now;
         end if;
         if _hit_special.hold_for is not null and not v_refused then
             v_hold.tenant := _hit_special.tenant;
