@@ -65,6 +65,10 @@ func TestLimitBecomesDurableAgain(t *testing.T) {
 			wantHit(t, app, "hit('l', 's', cost => 4)", "allowed", 1)
 			set("true")
 			wantHit(t, app, "hit('l', 's', cost => 2)", "limit", 1)
+			if told := mustScan[bool](t, operator, `select p.reset_at = coalesce(e.facts ->> 'reset_at', e.facts ->> 'special_reset_at')::timestamptz
+				from pglimit.explain_limit('l', 's') e, pglimit.peek('l', 's') p where e.step = 'counter'`); !told {
+				t.Error("explain_limit tells of the count that is over")
+			}
 			wantHit(t, app, "hit('l', 's')", "allowed", 0)
 			wantHit(t, app, "hit('l', 's')", "limit", 0)
 			wantHit(t, app, "hit('l', 's', 5, '1000 hours')", "limit", 0)
