@@ -162,16 +162,16 @@ func TestPause(t *testing.T) {
 	}
 	call := "hit('up', 'api.example.com', 5, '1 hour')"
 	wantHit(t, app, call, "allowed", 4)
-	if got := pause("'2090-01-01', why => 'Retry-After'"); *got != "2090" {
+	if got := pause("until => '2090-01-01', why => 'Retry-After'"); *got != "2090" {
 		t.Error(*got)
 	}
 	wantBlocked(t, app, call)
-	for _, shorter := range []string{"'2089-01-01'", "duration => '1 s'", "'2001-01-01'", "'-infinity'"} {
+	for _, shorter := range []string{"until => '2089-01-01'", "'1 s'", "until => '2001-01-01'", "until => '-infinity'"} {
 		if got := pause(shorter); *got != "2090" {
 			t.Errorf("%s: %s", shorter, *got)
 		}
 	}
-	if got := pause("'2091-01-01'"); *got != "2091" {
+	if got := pause("until => '2091-01-01'"); *got != "2091" {
 		t.Error(*got)
 	}
 	if got := mustScan[string](t, operator, "select state || ' ' || why || ' ' || extract(year from blocked_until) || ' ' || updated_by from pglimit.list_blocks('up')"); got !=
@@ -182,7 +182,7 @@ func TestPause(t *testing.T) {
 		t.Errorf("%d changes", n)
 	}
 	mustExec(t, operator, "select pglimit.block('up', 'api.example.com')")
-	if got := pause("'2091-01-01'"); got != nil {
+	if got := pause("until => '2091-01-01'"); got != nil {
 		t.Error(*got)
 	}
 	mustExec(t, db.System(), blocksAreOver)
@@ -191,7 +191,7 @@ func TestPause(t *testing.T) {
 	}
 	wantHit(t, app, call, "allowed", 3)
 	// over before it begins: nothing is written
-	pause("'2001-01-01'")
+	pause("until => '2001-01-01'")
 	wantHit(t, app, call, "allowed", 2)
 
 	// purge removes what is over, and nothing else
@@ -209,7 +209,7 @@ func TestBlockArguments(t *testing.T) {
 	for _, call := range []string{
 		"block(null, 's')", "block('l', null)", "block('l', ' ')", "block('l', '')", "block('l', 's', '0 s')", "block('l', 's', '-1 s')", "block('l', 's', '1 month')",
 		"block('l', 's', why => ' ')", "block('é', 's')", "block('l', repeat('x', 1100))", "block('l', 's', tenant => e'a\\x1fb')", "unblock('l', '')", "unblock(null, 's')",
-		"pause('l', 's')", "pause('l', 's', now(), '1 s')", "pause('l', 's', 'infinity')", "pause('l', 's', '2990-01-01')", "pause('l', '', duration => '1 s')", "pause('l', 's', duration => '-1 s')",
+		"pause('l', 's')", "pause('l', 's', '1 s', now())", "pause('l', 's', until => 'infinity')", "pause('l', 's', until => '2990-01-01')", "pause('l', '', duration => '1 s')", "pause('l', 's', duration => '-1 s')",
 		"list_blocks(max_rows => 0)",
 	} {
 		_, err := operator.Exec(t.Context(), "select pglimit."+call)

@@ -122,7 +122,7 @@ func TestHitManyOfOpenKeysIsOneStatement(t *testing.T) {
 			limits, subjects = append(limits, name), append(subjects, fmt.Sprint("s", i))
 		}
 	}
-	const columns = `reason, quota, remaining, date_trunc('hour', retry_after + interval '30 min'), date_trunc('hour', reset_at + interval '30 min'), on_outage, limit_version, charged`
+	const columns = `reason, quota, remaining, date_trunc('hour', retry_after + interval '30 min'), date_trunc('day', reset_at + interval '12 hours'), on_outage, limit_version, charged`
 	reasons := map[string]int{}
 	for round := range 6 {
 		costs := []int64{}
@@ -138,6 +138,11 @@ func TestHitManyOfOpenKeysIsOneStatement(t *testing.T) {
 			mustExec(t, db.System(), `update pglimit.counters set
 				window_start = window_start - case when key like '%slide%' then interval '7 hours' when key like '%bucket%' then interval '99 days' else '0' end,
 				special_reset_at = special_reset_at - case when key like '%slide%' then interval '7 hours' when key like '%bucket%' then interval '99 days' end`)
+		case 3, 5: // some are over
+			mustExec(t, db.System(), `update pglimit.counters set
+				reset_at = case when key like '%window%' then clock_timestamp() - interval '1 hour' else reset_at end,
+				special_reset_at = case when reset_at is null then clock_timestamp() - interval '1 hour' end
+				where key ~ '[37]$'`)
 		case 4:
 			mustExec(t, db.System(), `update pglimit.counters set window_start = window_start - interval '2 hours', special_reset_at = special_reset_at - interval '2 hours' where key like '%slide%'`)
 		}
@@ -181,7 +186,7 @@ func TestHitManyOfOpenKeysIsOneStatement(t *testing.T) {
 	if reasons["allowed"] < 100 || reasons["limit"] < 100 || reasons["never"] < 100 {
 		t.Errorf("too few to tell: %v", reasons)
 	}
-	const counts = `select string_agg(row(substr(key, length($1) + 1), used, previous, counted_by)::text, e'\n' order by key)
+	const counts = `select string_agg(row(substr(key, length($1) + 1), used, previous, counted_by, shadow_refused)::text, e'\n' order by key)
 		from pglimit.counters where key like $1 || e'\x1f%' and key not like e'%\x1fbucket\x1f%'` // those hold instants
 	var one, many string
 	for tenant, counted := range map[string]*string{"one": &one, "many": &many} {
@@ -244,6 +249,8 @@ func TestHitManyArguments(t *testing.T) {
 		"array[array['a']], '{{s}}'":                                             "PGL01",
 		"'[0:0]={a}', array['s']":                                                "PGL01",
 		"array['a', 'a'], '{s,s}'":                                               "PGL02",
+		"'{a}', '{s}'":                                                           "PGL02",
+		"'{a}', '{null}'":                                                        "PGL01",
 		"'{a}', '{s}', '{1}', '{3}'":                                             "PGL01",
 		"'{a}', '{s}', '{-1}'":                                                   "PGL01",
 		"'{a}', '{s}', '{null}'":                                                 "PGL01",
@@ -260,6 +267,11 @@ func TestHitManyArguments(t *testing.T) {
 	}
 	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.counters"); n != 0 {
 		t.Errorf("%d counters", n)
+	}
+	// a counter that a call's own limit made gives no limit to one without
+	mustExec(t, app, "select pglimit.hit('own', 's', 9, '1 hour')")
+	if _, err := app.Exec(t.Context(), "select pglimit.hit_many('{own}', '{s}')"); sqlState(err) != "PGL02" {
+		t.Errorf("a counter without a row: %v, want PGL02", err)
 	}
 	// with a separator in a name these would be a key that is there
 	mustExec(t, app, `select pglimit.hit('b', e'c\x1fs', 9, '1 hour', tenant => 'a')`)

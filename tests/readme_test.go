@@ -40,11 +40,11 @@ var (
 	readmeID     = regexp.MustCompile(`\b\d{18}\b`)
 )
 
-// readme is the text of the README and of the reference, whose examples go on with its session.
+// readme is the text of the README, of the reference and of the recipes, whose examples go on with its session.
 func readme(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
-	for _, file := range []string{"../README.md", "../docs/sql.md"} {
+	for _, file := range []string{"../README.md", "../docs/sql.md", "../docs/recipes.md"} {
 		part, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

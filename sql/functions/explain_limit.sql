@@ -270,9 +270,9 @@ begin
     v_line.says := case
         when v_rule.limit_name is null then
             'no row of this limit: whoever calls brings max_hits and per, and knows the quota'
-        else format('%s hits per %s, %s%s%s, mode %s: the row of %s, version %s',
-            v_rule.max_hits, v_rule.per, v_rule.algorithm,
-            coalesce(', burst ' || v_rule.burst, ''),
+        else format('%s hit%s per %s, %s%s%s, mode %s: the row of %s, version %s',
+            v_rule.max_hits, case when v_rule.max_hits = 1 then '' else 's' end, v_rule.per,
+            v_rule.algorithm, coalesce(', burst ' || v_rule.burst, ''),
             case when v_rule.durable then ', durable' else '' end,
             v_rule.mode,
             case

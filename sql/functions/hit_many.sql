@@ -2,13 +2,13 @@
 -- would.
 -- Writes: counters, durable_counters (a row for each key that is allowed anything). Of keys that
 -- are refused everything nothing, unless they lost a race.
--- The usual call has every key once, each of them open: in a window, fixed or of the calendar, or
--- such that _hit_sliding or _hit_bucket would go on with it. One statement looks at all of it and
--- charges what is allowed. It locks no more than those rows, in
--- the order of keys, and what it lost while it waited _hit_again decides, on rows locked by then.
--- All else (a new key, a window that has ended, an override, another algorithm or mode, a key that
--- comes twice) looks first, locks all that may be charged (see _lock_counts), and decides again:
--- by one statement where it can, else one by one by _hit_special, in the order given.
+-- The usual call has every key once, each with a row that hit would go on with by a straight way,
+-- or begin a window of. One statement looks at all of it and charges what is allowed. It locks no
+-- more than those rows, in the order of keys, and what it lost while it waited _hit_again decides,
+-- on rows locked by then. All else (a new key, an override, a mode, a key that comes twice, a
+-- window of the calendar that has ended) looks first, locks all that may be charged (see
+-- _lock_counts), and decides again: by one statement where it can, else one by one by _hit_special,
+-- in the order given.
 -- Safe under concurrency because all calls lock in one order, so that nobody waits in a circle, and
 -- nothing is charged but by a row that is as it was seen, or is locked.
 create or replace function pglimit.hit_many(
@@ -39,6 +39,7 @@ declare
     v_tenant text := coalesce(hit_many.tenant, current_setting('pglimit.tenant', true), '');
     v_special boolean := pg_sequence_last_value('pglimit.special_limits') is not null;
     v_looked timestamptz;
+    v_stays timestamptz;
     v_now timestamptz;
     -- of each element, in the order of the keys
     v_places integer[];
@@ -85,10 +86,12 @@ begin
 
     -- the usual call. State 0: charged; 1: refused; 2: not usual. `usual` reads all of `looked`
     -- before the first row is locked. By one snapshot a row that was found by its key is found by
-    -- its ctid too, or is waited for and then passed over, but locked. A row whose window ends
-    -- within a second is left to the other way, for purge may take it away meanwhile.
+    -- its ctid too, or is waited for and then passed over, but locked. A row that purge may take
+    -- away meanwhile is left to the other way.
     -- No sort at the end: joins with `looked` outside keep the order of places
     v_looked := clock_timestamp();
+    v_stays := v_looked + interval '1 s' - (
+        select i.purge_after from pglimit.installation i where i.singleton);
     return query
     with rule as materialized (
         select n.limit_name, l.*
@@ -104,7 +107,8 @@ begin
             select
                 r.max_hits, r.per, r.on_outage, r.limit_version,
                 nullif(r.straight_us, 0) as us, r.straight_burst as burst,
-                r.straight_fill as fill, r.plain or r.straight_us is not null as straight
+                r.straight_fill as fill, r.algorithm = 'calendar' as calendar,
+                r.plain or r.straight_us is not null as straight
             from pglimit.limits r
             where r.tenant in (v_tenant, '') and r.limit_name = n.limit_name
             order by r.tenant desc
@@ -126,15 +130,17 @@ begin
             x.previous,
             x.window_start,
             x.reset_at,
-            case when u.us > 0 then x.reset_at end as special_reset_at,
             case when u.burst > 0 then v_looked end as counted_at,
+            not c.open as begun,
+            u.us is not null as stamped,
             case
-                when (c.open_until > v_looked and u.straight and (u.us is null or c.fits))
-                    is not true then 2
-                when u.cost > x.room
-                -- a refusal of a call with its own limit has to look for a mode, once there is any
-                then case when v_special and u.given then 2 else 1 end
-                when u.cost <= x.room and c.open_until > v_looked + interval '1 s' then 0
+                when u.straight is not true or c.open is null or x.room is null then 2
+                when not c.open and u.calendar then 2
+                -- a call with its own limit has to look for a mode, once there is any, where it is
+                -- refused or a window begins
+                when u.given and v_special and (not c.open or u.cost > x.room) then 2
+                when u.cost > x.room then 1
+                when c.open_until > v_stays then 0
                 else 2
             end as state
         from (
@@ -144,18 +150,21 @@ begin
                 a.given,
                 (v_tenant || e'\x1f' || a.limit_name || e'\x1f' || a.subject) collate "C" as key,
                 coalesce(a.max_hits, l.max_hits) as max_hits,
-                l.per,
+                -- a day of a call is 24 hours
+                coalesce(date_part('epoch', a.per) * interval '1 second', l.per) as per,
                 l.on_outage,
                 l.limit_version,
                 l.us,
                 l.burst,
                 l.fill,
+                coalesce(l.calendar, false) as calendar,
                 a.cost > 0
                     and case
                         when a.given then
                             a.max_hits >= 0
                             and a.per > '0 s'
                             and a.per < '30 days'
+                            and date_part('month', a.per) = 0
                             -- a separator inside a name would meet another key
                             and a.limit_name not like e'%\x1f%'
                         else a.max_hits is null and a.per is null and l.straight
@@ -181,6 +190,7 @@ begin
             select
                 n.ctid as tid, n.xmin, n.used, n.previous, n.window_start,
                 case when u.us > 0 then n.special_reset_at else n.reset_at end as open_until,
+                case when u.us > 0 then n.special_reset_at else n.reset_at end > v_looked as open,
                 not n.overridden and n.counted_by = u.limit_version as fits
             from pglimit.counters n
             where n.key = u.key
@@ -190,15 +200,22 @@ begin
         left join lateral (
             -- windows
             select
-                greatest(u.max_hits, -1) - c.used as room,
+                greatest(u.max_hits, -1) - d.used as room,
                 case when u.cost <= u.max_hits then c.open_until - v_looked end as wait,
                 case
-                    when u.cost <= greatest(u.max_hits, -1) - c.used then c.used + u.cost
+                    when u.cost <= greatest(u.max_hits, -1) - d.used then d.used + u.cost
                 end as used,
                 c.previous,
-                c.window_start,
-                c.open_until as reset_at
-            where u.us is null
+                case when c.open then c.window_start else v_looked end as window_start,
+                case
+                    when c.open then c.open_until
+                    when u.cost <= u.max_hits then v_looked + u.per
+                end as reset_at
+            from (
+                select case when c.open then c.used else 0 end as used
+                where u.us is null
+                offset 0
+            ) d
             union all
             -- as _hit_sliding
             select
@@ -219,7 +236,7 @@ begin
                 d.window_start,
                 case
                     when u.cost <= d.room then greatest(c.open_until, v_looked + u.per)
-                    else c.open_until
+                    when c.open then c.open_until
                 end
             from (
                 select
@@ -227,21 +244,28 @@ begin
                     u.max_hits - e.used - (e.previous * e.rest + u.us - 1) / u.us as room
                 from (
                     select
-                        case when r.rest > 0 then c.used else 0 end as used,
-                        case when r.rest > 0 then c.previous else c.used end as previous,
+                        case when c.open and r.rest > 0 then c.used else 0 end as used,
                         case
+                            when not c.open then 0
+                            when r.rest > 0 then c.previous
+                            else c.used
+                        end as previous,
+                        case
+                            when not c.open then v_looked
                             when r.rest > 0 then c.window_start
                             else c.window_start + u.per
                         end as window_start,
                         case when r.rest > 0 then r.rest else r.rest + u.us end as rest
                     from (
-                        select u.us - (
-                            date_part('epoch', greatest(v_looked - c.window_start, '0 s'))
-                            * 1000000)::bigint as rest
+                        select u.us - case
+                            when c.open then (
+                                date_part('epoch', greatest(v_looked - c.window_start, '0 s'))
+                                * 1000000)::bigint
+                            else 0
+                        end as rest
                         where u.us > 0
                             and u.burst is null
                             and c.fits
-                            and c.open_until > v_looked
                             and u.cost > 0
                         offset 0
                     ) r
@@ -263,21 +287,24 @@ begin
                 c.previous,
                 v_looked + d.elapsed * interval '1 microsecond' - u.per,
                 case
-                    when u.burst * u.us < d.level then c.open_until
-                    else v_looked + d.elapsed * interval '1 microsecond'
+                    when u.burst * u.us >= d.level then
+                        v_looked + d.elapsed * interval '1 microsecond'
+                    when c.open then c.open_until
                 end
             from (
                 select e.level, e.cost, (e.level + u.max_hits - 1) / u.max_hits as elapsed
                 from (
                     select
-                        (date_part('epoch', least(c.open_until - v_looked, u.fill))
-                            * 1000000)::bigint * u.max_hits - c.used
-                            + least(u.cost, u.burst + 1) * u.us as level,
+                        case
+                            when c.open then
+                                (date_part('epoch', least(c.open_until - v_looked, u.fill))
+                                    * 1000000)::bigint * u.max_hits - c.used
+                            else 0
+                        end + least(u.cost, u.burst + 1) * u.us as level,
                         least(u.cost, u.burst + 1) as cost
                     where u.burst > 0
                         and u.us > 0
                         and c.fits
-                        and c.open_until > v_looked
                         and u.cost > 0
                     offset 0
                 ) e
@@ -299,19 +326,23 @@ begin
             used = k.used,
             previous = k.previous,
             window_start = k.window_start,
-            special_reset_at = k.special_reset_at,
-            counted_at = k.counted_at
+            reset_at = case when not k.stamped then k.reset_at end,
+            special_reset_at = case when k.stamped then k.reset_at end,
+            counted_at = k.counted_at,
+            open_since = case when k.begun and k.stamped then v_looked else c.open_since end,
+            bucket_sums = case when k.begun and k.stamped then '{0, 0, 0}' else c.bucket_sums end,
+            shadow_refused = case when k.begun then 0 else c.shadow_refused end
         from (
             select
-                l.tid, l.xmin, l.used, l.previous, l.window_start, l.special_reset_at,
-                l.counted_at, l.place
+                l.tid, l.xmin, l.used, l.previous, l.window_start, l.reset_at, l.counted_at,
+                l.begun, l.stamped, l.place
             from looked l
             where l.state = 0 and (select u.yes from usual u)
             order by l.key
         ) k
         where c.ctid = k.tid
             and c.xmin = k.xmin
-            and (k.special_reset_at is not null or c.reset_at > clock_timestamp())
+            and (k.begun or k.stamped or c.reset_at > clock_timestamp())
         returning k.place
     ), again as materialized (
         select pglimit._hit_again(

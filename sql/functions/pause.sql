@@ -5,8 +5,8 @@
 create or replace function pglimit.pause(
     limit_name text,
     subject text,
-    until timestamptz default null,
     duration interval default null,
+    until timestamptz default null,
     why text default null,
     tenant text default null
 )
@@ -76,9 +76,9 @@ begin
 end
 $$;
 
-comment on function pglimit.pause(text, text, timestamptz, interval, text, text) is
+comment on function pglimit.pause(text, text, interval, timestamptz, text, text) is
     'Refuses a subject at one limit, or with * at every limit, until an instant or for a time. '
     'Never shortens a block. Returns until when it is blocked; null is for ever. '
     'PGL01 invalid argument, PGL03 wrong transaction, 55P03 after 1 s of waiting.';
 
-revoke all on function pglimit.pause(text, text, timestamptz, interval, text, text) from public;
+revoke all on function pglimit.pause(text, text, interval, timestamptz, text, text) from public;

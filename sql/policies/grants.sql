@@ -51,7 +51,7 @@ to pglimit_app;
 -- what a service and an operator call
 grant execute on function
     pglimit.forget(text, text, text),
-    pglimit.pause(text, text, timestamptz, interval, text, text),
+    pglimit.pause(text, text, interval, timestamptz, text, text),
     pglimit.release_permit(bigint, text)
 to pglimit_app, pglimit_operator;
 

@@ -73,6 +73,12 @@ func claim(endpoint, caps string) script {
 	\endif`, endpoint, caps))
 }
 
+// hitManyOf hits 100 of the keys that hit has, by the limit of a row.
+func hitManyOf(limit string) script {
+	return script(fmt.Sprintf(`\set base random(0, 99)
+	select count(*) from pglimit.hit_many(array_fill('%s'::text, array[100]), (select array_agg('k' || 100 * i + :base) from generate_series(0, 99) i))`, limit))
+}
+
 // admit admits so many hits, each of another limit.
 func admit(wants int) script {
 	return script(`\set a random(1, 10000)
@@ -119,7 +125,9 @@ var rows = []struct {
 	{"lookup", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.compare(ctx, "`hit`, limit looked up, against given", hitLookedUp, hit, 0.85)
 	}},
-	{"many", (*bench).many},
+	{"many", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.many(ctx, "`hit_many` of 100 keys, keys a second, against `hit`", hitMany, hit)
+	}},
 	{"refused", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.refused(ctx, "refused `hit` on a hot key", hitRefused)
 	}},
@@ -138,6 +146,9 @@ var rows = []struct {
 	{"sliding-refused", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.refused(ctx, "refused `hit` by `sliding_window`, limit looked up", hitSlidingRefused)
 	}},
+	{"sliding-many", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.many(ctx, "`hit_many` by `sliding_window`, keys a second, against `hit`, both looked up", hitManyOf("bench_sliding"), hitSliding)
+	}},
 	{"sliding-held", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.held(ctx, "`hit` by `sliding_window` on a hot key", hitSlidingHot)
 	}},
@@ -147,6 +158,9 @@ var rows = []struct {
 	{"bucket-refused", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.refused(ctx, "refused `hit` by `token_bucket`, limit looked up", hitBucketRefused)
 	}},
+	{"bucket-many", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.many(ctx, "`hit_many` by `token_bucket`, keys a second, against `hit`, both looked up", hitManyOf("bench_bucket"), hitBucket)
+	}},
 	{"bucket-held", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.held(ctx, "`hit` by `token_bucket` on a hot key", hitBucketHot)
 	}},
@@ -155,6 +169,9 @@ var rows = []struct {
 	}},
 	{"calendar-refused", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.refused(ctx, "refused `hit` by `calendar`, limit looked up", hitCalendarRefused)
+	}},
+	{"calendar-many", func(b *bench, ctx context.Context) ([]result, error) {
+		return b.many(ctx, "`hit_many` by `calendar`, keys a second, against `hit`, both looked up", hitManyOf("bench_calendar"), hitCalendar)
 	}},
 	{"calendar-held", func(b *bench, ctx context.Context) ([]result, error) {
 		return b.held(ctx, "`hit` by `calendar` on a hot key", hitCalendarHot)
@@ -246,13 +263,13 @@ func (b *bench) rounds(r result, first, second func() (float64, error)) (result,
 }
 
 // many measures keys: each call of hit_many decides 100 of them.
-func (b *bench) many(ctx context.Context) ([]result, error) {
-	r, err := b.rounds(result{title: "`hit_many` of 100 keys, keys a second, against `hit`", target: 5, unit: perSecond},
+func (b *bench) many(ctx context.Context, title string, many, one script) ([]result, error) {
+	r, err := b.rounds(result{title: title, target: 5, unit: perSecond},
 		func() (float64, error) {
-			calls, err := b.tps(ctx, hitMany)
+			calls, err := b.tps(ctx, many)
 			return 100 * calls, err
 		},
-		func() (float64, error) { return b.tps(ctx, hit) })
+		func() (float64, error) { return b.tps(ctx, one) })
 	return []result{r}, err
 }
 

@@ -28,7 +28,7 @@ begin
             message = format('per of %s is no unit of the calendar', coalesce(per::text, 'null')),
             detail = 'A calendar window is an hour, a day, a week (from Monday), a month or a '
                 || 'year of the limit''s time zone.',
-            hint = 'Pass per => ''1 day'', or choose algorithm => ''fixed_window''.';
+            hint = 'Pass per => ''1 month'', or choose algorithm => ''fixed_window''.';
     end if;
     return v_unit;
 end

@@ -18,7 +18,9 @@ begin
             errcode = 'PGL01',
             message = format('%s of %s has no fixed length', argument, value),
             detail = 'Months and years differ in length; intervals here count as fixed seconds.',
-            hint = format('Say it in days or less: %s => ''30 days''.', argument);
+            hint = format('Say it in days or less: %s => ''30 days''', argument)
+                || case when argument = 'per' then
+                    '; or count by the month or year: algorithm => ''calendar''.' else '.' end;
     end if;
     if value is null or value <= '0 s' or value > '36525 days' then
         raise exception using

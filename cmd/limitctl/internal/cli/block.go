@@ -304,7 +304,17 @@ func blockSetRun(ctx context.Context, o *blockSetOptions) error {
 	if err != nil {
 		return err
 	}
-	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, blockSetView, result)
+	if err := record(printer{format: o.Format, now: o.Now(), streams: o.IO}, blockSetView, result); err != nil {
+		return err
+	}
+	if network, err := netip.ParsePrefix(o.Subject); err == nil && !o.Range && !network.IsSingleIP() {
+		// Nothing else would tell who meant the network that its addresses go on
+		line(o.IO.ErrOut, "HINT:", "this is the subject of that name alone; with --range it is the addresses in "+network.Masked().String())
+	}
+	if o.LimitName != pgclient.AllLimits {
+		hintNoRow(ctx, client, o.IO, o.LimitName, o.Tenant)
+	}
+	return nil
 }
 
 type blockDropOptions struct {

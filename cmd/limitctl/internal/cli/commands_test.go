@@ -740,12 +740,18 @@ func TestOverrideSet(t *testing.T) {
 	t.Parallel()
 	b := setup(true)
 	b.client.overrides = []pgclient.LimitOverrideRow{{Limit: "api", Subject: "bob", MaxHits: 5, State: "valid"}}
+	b.client.limits = []pgclient.LimitRow{{Limit: "api"}}
 	b.want(t, b.run("limit", "override", "set", "api", "bob", "--max-hits", "1", "--from", "2026-12-01T00:00:00+02:00", "--until", "2d"), exitOK,
 		"Gave \"bob\" 1 hit of limit api from 2026-11-30T22:00:00Z until 2026-12-02T12:00:00Z (was 5).\n", "")
 	b.done(t, `set_limit_override {"Limit":"api","Subject":"bob","MaxHits":1,"ValidFrom":"2026-12-01T00:00:00+02:00","ValidUntil":"2026-12-02T12:00:00Z","Tenant":""}`)
 	b.out.Reset()
 	b.want(t, b.run("limit", "override", "set", "api", "bob", "--tenant", "acme", "--max-hits", "0", "--dry-run"), exitOK,
 		"Would give \"bob\" 0 hits of limit api of tenant \"acme\".\n", "")
+	b.out.Reset()
+	b.want(t, b.run("limit", "override", "set", "apii", "bob", "--max-hits", "2", "--dry-run"), exitOK,
+		"Would give \"bob\" 2 hits of limit apii.\n",
+		"HINT: no row is named \"apii\", so this is for calls that bring max_hits and per; limitctl limit list shows the rows\n")
+	b.errOut.Reset()
 	b.out.Reset()
 	b.want(t, b.run("limit", "override", "drop", "api", "bob", "--yes"), exitOK,
 		"Dropped the override of \"bob\": limit api is its limit again.\n", "")
@@ -757,6 +763,7 @@ func TestBlock(t *testing.T) {
 	until := testNow.Add(time.Hour)
 	why := "it scrapes"
 	b.client.blocks = []pgclient.BlockRow{{Limit: "api", Subject: "bob", State: "blocked", BlockedUntil: &until, Why: &why}}
+	b.client.limits = []pgclient.LimitRow{{Limit: "api"}}
 	run := func(code int, out, errOut, args string) {
 		t.Helper()
 		b.out.Reset()
@@ -766,6 +773,9 @@ func TestBlock(t *testing.T) {
 	run(exitOK, "Blocked \"bob\" at limit api for 1d.\n", "", "set api bob --for 1d --why scrapes")
 	run(exitOK, "Blocked \"bob\" at every limit of tenant \"acme\" for ever.\n", "", "set * bob --tenant acme")
 	run(exitOK, "Would block \"bob\" at limit api for ever.\n", "", "set api bob --dry-run")
+	run(exitOK, "Would block \"203.0.113.7/24\" at limit api for ever.\n",
+		"HINT: this is the subject of that name alone; with --range it is the addresses in 203.0.113.0/24\n", "set api 203.0.113.7/24 --dry-run")
+	run(exitOK, "Would block \"203.0.113.7/32\" at limit api for ever.\n", "", "set api 203.0.113.7/32 --dry-run")
 	run(exitOK, "Would lift the block of \"bob\" at limit api.\n", "", "drop api bob --dry-run")
 	run(exitOK, "Lifted the block of \"bob\" at limit api.\n", "", "drop api bob --yes")
 	b.client.blocks = append(b.client.blocks, pgclient.BlockRow{Limit: "api", Network: netip.MustParsePrefix("203.0.113.0/24"), State: "blocked"})

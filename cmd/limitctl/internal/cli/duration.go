@@ -75,7 +75,7 @@ func parseDuration(s string) (time.Duration, error) {
 		}
 		unit, ok := units[m[3]]
 		switch {
-		case strings.HasPrefix(m[3], "mon"), strings.HasPrefix(m[3], "y"):
+		case strings.HasPrefix(m[3], "mo"), strings.HasPrefix(m[3], "y"):
 			return 0, errors.New("months and years have no fixed length: write days, such as 30d")
 		case !ok:
 			return 0, fmt.Errorf("unknown unit %q: the units are us, ms, s, m, h, d and w", m[3])

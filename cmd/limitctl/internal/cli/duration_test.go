@@ -41,6 +41,7 @@ func TestParseDuration(t *testing.T) {
 		"-1h":                      "negative",
 		"1 month":                  "no fixed length",
 		"1 mon":                    "no fixed length",
+		"1mo":                      "no fixed length",
 		"1y":                       "no fixed length",
 		"1 fortnight":              "unknown unit",
 		"1h x":                     "numbers with units",

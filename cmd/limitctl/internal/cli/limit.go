@@ -180,6 +180,17 @@ func blankName() error {
 	return usageError("the name is empty", "is a variable not set? A name is printable ASCII")
 }
 
+// hintNoRow tells who gave a limit a block or an override that no row has its name, as when it is mistyped. It is no
+// refusal, for callers may bring the limit; and what was done is done, so trouble with the look is not told.
+func hintNoRow(ctx context.Context, client Client, streams *IOStreams, name, tenant string) {
+	for _, t := range []string{tenant, ""} {
+		if row, err := findLimit(ctx, client, name, t); err != nil || row != nil {
+			return
+		}
+	}
+	line(streams.ErrOut, "HINT:", "no row is named "+quote(name)+", so this is for calls that bring max_hits and per; limitctl limit list shows the rows")
+}
+
 // noLimit says that there is no such row, and which tenants have one.
 func noLimit(ctx context.Context, client Client, name, tenant string) error {
 	p := &problem{
@@ -395,7 +406,7 @@ func parseWindow(s string) (window, error) {
 		return window{per: day}, nil
 	case "week":
 		return window{per: 7 * day}, nil
-	case "month", "mon":
+	case "month", "mon", "mo":
 		return window{per: pgclient.CalendarMonth, unit: "month"}, nil
 	case "year":
 		return window{per: pgclient.CalendarYear, unit: "year"}, nil

@@ -279,7 +279,11 @@ func overrideSetRun(ctx context.Context, o *overrideSetOptions) error {
 		}
 		result.version = &version
 	}
-	return record(printer{format: o.Format, now: o.Now(), streams: o.IO}, overrideSetView, result)
+	if err := record(printer{format: o.Format, now: o.Now(), streams: o.IO}, overrideSetView, result); err != nil {
+		return err
+	}
+	hintNoRow(ctx, client, o.IO, o.LimitName, o.Tenant)
+	return nil
 }
 
 type overrideDropOptions struct {
