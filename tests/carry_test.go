@@ -522,7 +522,7 @@ func TestCarryOfTenants(t *testing.T) {
 	wantHit(t, app, "hit('o', 's')", "allowed", 9)
 }
 
-// TestLimitMadeAgainRevivesNoReset: a tenant's row is dropped while counts are still to be reset, the
+// TestLimitMadeAgainRevivesNoReset is C-15: a tenant's row is dropped while counts are still to be reset, the
 // row of all tenants decides meanwhile, and the tenant's row is made again. What was hit in between was
 // reset then, although the new row keeps counts.
 func TestLimitMadeAgainRevivesNoReset(t *testing.T) {
@@ -539,7 +539,7 @@ func TestLimitMadeAgainRevivesNoReset(t *testing.T) {
 	wantHit(t, app, "hit('l', 's', tenant => 't')", "limit", 0)
 }
 
-// TestClosedLimitForgetsNothing: nothing is in proportion to 0, so what is used is kept. It was forgotten once a
+// TestClosedLimitForgetsNothing is C-15: nothing is in proportion to 0, so what is used is kept. It was forgotten once a
 // limit was closed, and given anew when it was opened again.
 func TestClosedLimitForgetsNothing(t *testing.T) {
 	t.Parallel()

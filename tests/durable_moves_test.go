@@ -6,7 +6,7 @@ import (
 	"github.com/pglimit/pglimit/tests/dbtest"
 )
 
-// A limit becomes durable while calls wait for the count of a key, one of them with the row's lock,
+// TestNoDeadlockWhileCountsMove is C-27: a limit becomes durable while calls wait for the count of a key, one of them with the row's lock,
 // another with the key's creation lock: neither may wait for the other.
 func TestNoDeadlockWhileCountsMove(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,7 @@ func TestNoDeadlockWhileCountsMove(t *testing.T) {
 	}
 }
 
-// What is used stays used also where a limit becomes durable that was so before: its subjects have rows of
+// TestLimitBecomesDurableAgain: what is used stays used also where a limit becomes durable that was so before: its subjects have rows of
 // then in the logged table, which once gave them what they had used since a second time.
 func TestLimitBecomesDurableAgain(t *testing.T) {
 	t.Parallel()
