@@ -603,6 +603,8 @@ func TestBlockRangeHull(t *testing.T) {
 		{"unblock_range('l', '10.0.0.0/8')", "2"},
 		{"unblock_range('l', '11.0.0.0/8')", "2"},
 		{"unblock_range('l', '12.0.0.0/8')", "none"},
+		{"block_range('l', '10.0.0.0/8')", "ever"},
+		{"block_range('l', '10.0.0.0/8', '1 hour')", "1"}, // or hits would look for ranges for ever
 	} {
 		mustExec(t, operator, "select pglimit."+step.call)
 		if got := mustScan[string](t, db.System(), `select coalesce((

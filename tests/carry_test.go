@@ -74,11 +74,11 @@ func TestCarry(t *testing.T) {
 					wantHit(t, app, "hit('l', '"+subject+"')", "allowed", 79)
 					wantHit(t, app, "hit('l', '"+subject+"')", "allowed", 78)
 				}
-				// to nothing and back
+				// to nothing and back: 2 are used
 				set(0, "proportional")
 				wantHit(t, app, "hit('l', 'seen')", "never", 0)
 				set(10, "proportional")
-				wantHit(t, app, "hit('l', 'seen')", "allowed", 9)
+				wantHit(t, app, "hit('l', 'seen')", "allowed", 7)
 				// what is not carried stays as it is
 				given := fmt.Sprintf("('l', 'many', 100, '%s', algorithm => '%s')", perOf(algorithm), algorithm)
 				wantHit(t, app, "hit"+given, "allowed", mustHit(t, app, "peek"+given).Remaining-1)
@@ -283,7 +283,7 @@ func TestCarryAtInstants(t *testing.T) {
 					switch {
 					case carry == "reset":
 						o.carries = append(o.carries, carryChange{now, modelCarry{reset: true}})
-					case carry == "proportional" && old > 0 && old != o.capacity():
+					case carry == "proportional" && old > 0 && o.capacity() > 0 && old != o.capacity():
 						o.carries = append(o.carries, carryChange{now, modelCarry{from: old, to: o.capacity()}})
 					}
 				}
@@ -520,6 +520,39 @@ func TestCarryOfTenants(t *testing.T) {
 	wantHit(t, app, "hit('o', 's', 10, '1 hour')", "allowed", 9)
 	set("'o', 10, '1 hour', carry => 'reset'")
 	wantHit(t, app, "hit('o', 's')", "allowed", 9)
+}
+
+// TestLimitMadeAgainRevivesNoReset is C-15: a tenant's row is dropped while counts are still to be reset, the
+// row of all tenants decides meanwhile, and the tenant's row is made again. What was hit in between was
+// reset then, although the new row keeps counts.
+func TestLimitMadeAgainRevivesNoReset(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	mustExec(t, operator, `select pglimit.set_limit('l', 100, '1 hour');
+		select pglimit.set_limit('l', 100, '1 hour', tenant => 't')`)
+	wantHit(t, app, "hit('l', 's', cost => 50, tenant => 't')", "allowed", 50)
+	mustExec(t, operator, `select pglimit.set_limit('l', 101, '1 hour', carry => 'reset', tenant => 't');
+		select pglimit.drop_limit('l', 't')`)
+	wantHit(t, app, "hit('l', 's', cost => 50, tenant => 't')", "allowed", 0)
+	mustExec(t, operator, "select pglimit.set_limit('l', 100, '1 hour', tenant => 't')")
+	wantHit(t, app, "hit('l', 's', tenant => 't')", "limit", 0)
+}
+
+// TestClosedLimitForgetsNothing is C-15: nothing is in proportion to 0, so what is used is kept. It was forgotten once a
+// limit was closed, and given anew when it was opened again.
+func TestClosedLimitForgetsNothing(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
+		setCarry(t, operator, 10, algorithm, "keep", "")
+		wantHit(t, app, "hit('l', '"+algorithm+"', cost => 8)", "allowed", 2)
+		setCarry(t, operator, 0, algorithm, "proportional", "")
+		wantHit(t, app, "hit('l', '"+algorithm+"')", "never", 0)
+		setCarry(t, operator, 10, algorithm, "proportional", "")
+		wantHit(t, app, "hit('l', '"+algorithm+"', cost => 2)", "allowed", 0)
+	}
 }
 
 // TestCarryEnds: purge has hits go the straight way again once no counter of before is open, and that changes no answer.

@@ -237,7 +237,7 @@ func (m *hitMachine) setLimitOf(rt *rapid.T, limit string) {
 		case key[:1] != limit:
 		case carry == "reset":
 			c.carries = append(c.carries, modelCarry{reset: true})
-		case carry == "proportional" && old != nil && old.max > 0 && old.max != l.max && (o == nil || o.state != "valid"):
+		case carry == "proportional" && old != nil && old.max > 0 && l.max > 0 && old.max != l.max && (o == nil || o.state != "valid"):
 			c.carries = append(c.carries, modelCarry{from: old.max, to: l.max})
 		}
 	}

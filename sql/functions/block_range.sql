@@ -86,6 +86,17 @@ begin
         updated_at = excluded.updated_at,
         updated_by = excluded.updated_by
     returning to_jsonb(r) into v_after;
+    if v_until is not null and v_before ->> 'blocked_until' is null and v_before is not null then
+        -- it was for ever, and so was what makes hits look; perhaps it need not be any more
+        update pglimit.blocks b
+        set blocked_until = x.until, forget_at = x.until
+        from (
+            select case when count(*) = count(r.blocked_until) then max(r.blocked_until) end
+            from pglimit.block_ranges r
+            where r.tenant = v_tenant and r.limit_name = block_range.limit_name
+        ) x (until)
+        where b.tenant = v_tenant and b.limit_name = block_range.limit_name and b.subject = '';
+    end if;
     perform pglimit._stamp_network(block_range.limit_name, v_network, v_tenant);
     perform pglimit._record_change(
         'block_range', v_tenant, block_range.limit_name, v_before, v_after, block_range.why);

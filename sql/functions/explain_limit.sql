@@ -39,6 +39,7 @@ declare
     v_holds boolean;
     v_row pglimit.counter_state;
     v_after pglimit.counter_state;
+    v_unlogged pglimit.counter_state;
     v_answer pglimit.hit_row;
     v_left pglimit.hit_row;
     v_block record;
@@ -89,13 +90,20 @@ begin
             order by c.turn desc
             limit 1;
         end if;
-        -- also what was counted before it became durable
-        if v_row.turn is null then
-            select c.* into v_row
+        -- also what was counted before it became durable, or was so again
+        if v_row.turn is null
+            or coalesce(v_row.open_since, v_row.window_start) < v_rule.updated_at
+        then
+            select c.* into v_unlogged
             from pglimit.counters c
             where c.key = v_key
             order by c.turn desc
             limit 1;
+            if v_row.turn is null
+                or coalesce(v_unlogged.reset_at, v_unlogged.special_reset_at) > clock_timestamp()
+            then
+                v_row := v_unlogged;
+            end if;
         end if;
         v_now := clock_timestamp();
         -- of several the longest decides, as in _hit_special; what blocks in another way is a
@@ -138,13 +146,20 @@ begin
             order by c.turn desc
             limit 1;
         end if;
-        -- also what was counted before it became durable
-        if v_after.turn is null then
-            select c.* into v_after
+        -- also what was counted before it became durable, or was so again
+        if v_after.turn is null
+            or coalesce(v_after.open_since, v_after.window_start) < v_rule.updated_at
+        then
+            select c.* into v_unlogged
             from pglimit.counters c
             where c.key = v_key
             order by c.turn desc
             limit 1;
+            if v_after.turn is null
+                or coalesce(v_unlogged.reset_at, v_unlogged.special_reset_at) > clock_timestamp()
+            then
+                v_after := v_unlogged;
+            end if;
         end if;
         exit when (v_after.turn, v_after.changes) is not distinct from (v_row.turn, v_row.changes)
             and (v_answer.reason = 'blocked') = v_blocked;

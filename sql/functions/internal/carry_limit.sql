@@ -29,6 +29,12 @@ begin
         select l.* into _carry_limit.old
         from pglimit.limits l
         where l.tenant = '' and l.limit_name = _carry_limit.new.limit_name;
+        if found then
+            -- what was to be carried for a row of the tenant that was dropped before is of then
+            delete from pglimit.limit_carries c
+            where c.tenant = _carry_limit.new.tenant
+                and c.limit_name = _carry_limit.new.limit_name;
+        end if;
         insert into pglimit.limit_carries (
             tenant, limit_name, limit_version, changed_at, from_hits, to_hits, carries_until)
         select
@@ -56,7 +62,8 @@ begin
                 extract(epoch from interval '36525 days'))::double precision)
             else v_rule.per
         end);
-    -- a bucket that lets nothing by holds nothing
+    -- a bucket that lets nothing by holds nothing. Nor is there a proportion to 0: all that is used
+    -- would be forgotten, and given anew once the limit is opened again
     v_from := case
         when _carry_limit.old.max_hits > 0
             then coalesce(_carry_limit.old.burst, _carry_limit.old.max_hits)
@@ -64,7 +71,6 @@ begin
     v_to := case
         when _carry_limit.new.max_hits > 0
             then coalesce(_carry_limit.new.burst, _carry_limit.new.max_hits)
-        else 0
     end;
     if carry = 'reset' then
         -- whatever was to be done to counters of before is done by this

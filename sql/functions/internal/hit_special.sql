@@ -16,9 +16,9 @@
 --   * hold: the hold that the cost corrects: what is given back is of the window it was charged in
 --     alone.
 -- Writes: counters or durable_counters (one row; of a limit that has become durable both, as the
--- count moves); holds or durable_holds. Locks: that row; for a key without a row, first its
--- creation lock; for a hold, last the installation's row in a new epoch. A refusal writes and locks
--- nothing.
+-- count moves); holds or durable_holds. Locks: that row, of both first that of counters; for a key
+-- without a row, first its creation lock; for a hold, last the installation's row in a new epoch. A
+-- refusal writes and locks nothing.
 -- Safe under concurrency because it decides by a plain read and writes only to the row as it was
 -- read (every change counts up changes, or the turn); else it decides again by the row under its
 -- lock, with a fresh clock and a fresh look at the override. Who waited for somebody who gave up
@@ -72,6 +72,8 @@ declare
     v_us numeric;
     v_phase text := 'look';
     v_row pglimit.counter_state;
+    v_unlogged pglimit.counter_state;
+    v_moves boolean;
     v_reset timestamptz;
     v_now timestamptz;
     v_open boolean;
@@ -140,6 +142,7 @@ begin
     end if;
 
     for v_attempt in 1..1000 loop
+        v_moves := false;
         if v_rule.durable then
             if v_phase = 'lock' then
                 select c.* into v_row
@@ -153,17 +156,31 @@ begin
                 order by c.turn desc
                 limit 1;
                 if not found then
-                    -- counted without a log until its limit became durable: it goes on from there,
-                    -- and hit's straight way no longer counts there
-                    if v_phase = 'create' then
-                        perform pglimit._stamp_counter(v_key, 'hit');
-                    end if;
+                    -- counted without a log until its limit became durable: it goes on from there
                     select c.* into v_row
                     from pglimit.counters c
                     where c.key = v_key
                     order by c.turn desc
                     limit 1;
+                    v_moves := found;
                     v_row.turn := null;
+                elsif coalesce(v_row.open_since, v_row.window_start) < v_rule.updated_at
+                    and not (v_back and v_settles)
+                then
+                    -- of before a change of the limit: that was not durable meanwhile, perhaps
+                    select c.* into v_unlogged
+                    from pglimit.counters c
+                    where c.key = v_key
+                    order by c.turn desc
+                    limit 1;
+                    if coalesce(v_unlogged.reset_at, v_unlogged.special_reset_at)
+                        > coalesce(_hit_special.at, clock_timestamp())
+                    then
+                        v_moves := true;
+                        v_unlogged.turn := v_row.turn;
+                        v_unlogged.changes := v_row.changes;
+                        v_row := v_unlogged;
+                    end if;
                 end if;
             end if;
         else
@@ -388,15 +405,25 @@ begin
                 0)::pglimit.hit_row;
         end if;
 
-        -- a change: of a new row under the creation lock, of one that is there under its own
-        if v_row.turn is null and v_phase <> 'create' then
-            perform pglimit._check_hit(
-                _hit_special.limit_name, _hit_special.subject, v_max, v_per,
-                abs(_hit_special.cost), v_algorithm, v_burst, _hit_special.tenant);
-            perform pglimit._lock_creation(0, v_key);
-            v_phase := 'create';
-            continue;
-        elsif v_row.turn is not null and v_phase = 'create' then
+        -- a change: of a new row under the creation lock, of one that is there under its own. A
+        -- count moves under the lock of the row that it leaves, which is stamped, so that hit's
+        -- straight way no longer counts there: the caller may have that row, and who has the
+        -- creation lock may wait for it
+        if v_row.turn is null or v_moves then
+            if v_phase <> (case when v_moves then 'move' else 'create' end) then
+                perform pglimit._check_hit(
+                    _hit_special.limit_name, _hit_special.subject, v_max, v_per,
+                    abs(_hit_special.cost), v_algorithm, v_burst, _hit_special.tenant);
+                if v_moves then
+                    perform pglimit._stamp_counter(v_key, 'hit');
+                    v_phase := 'move';
+                else
+                    perform pglimit._lock_creation(0, v_key);
+                    v_phase := 'create';
+                end if;
+                continue;
+            end if;
+        elsif v_phase in ('create', 'move') then
             v_phase := 'look'; -- somebody else has made it
         end if;
         v_changes := v_row.changes;
@@ -500,13 +527,8 @@ begin
                 and v_rule.straight_us > 0
                 then v_rule.limit_version
         end;
-        if v_phase <> 'look' then
+        if v_row.turn is null or v_phase = 'lock' then
             perform pglimit._keep_count(v_key, v_row, v_now, coalesce(v_rule.durable, false));
-            if v_phase = 'create' and v_rule.durable then
-                update pglimit.counters c
-                set special_reset_at = v_now
-                where c.key = v_key and c.special_reset_at > v_now;
-            end if;
         else
             -- as it was when it was read; else once more, under its lock
             if v_rule.durable then
@@ -537,9 +559,14 @@ begin
                 v_kept := found;
             end if;
             if not v_kept then
-                v_phase := 'lock';
+                v_phase := case when v_moves then 'look' else 'lock' end;
                 continue;
             end if;
+        end if;
+        if v_moves then
+            update pglimit.counters c
+            set special_reset_at = v_now
+            where c.key = v_key and c.special_reset_at > v_now;
         end if;
         if _hit_special.hold_for is not null and not v_refused then
             v_hold.tenant := _hit_special.tenant;
