@@ -220,7 +220,8 @@ func (c *Client) BlockRange(ctx context.Context, p BlockRangeParams) (*time.Time
 	})
 }
 
-// ListBlocks returns a page of blocks, of each limit those of subjects first and then those of networks, also of those that are over and not yet purged.
+// ListBlocks returns a page of blocks, of each limit those of subjects first and then those of networks, also those that
+// are over and not yet purged.
 func (c *Client) ListBlocks(ctx context.Context, p ListBlocksParams) ([]BlockRow, error) {
 	var args arguments
 	args.optionalText("limit_filter", p.Limit)

@@ -270,7 +270,7 @@ func TestWaitRefused(t *testing.T) {
 		cap, use int64
 		polls    bool
 	}{
-		{"Deadline", "e", "u1", 60 * time.Millisecond, 1, pgclient.ReasonEndpoint, 1, 1, true},
+		{"Deadline", "e", "u1", 400 * time.Millisecond, 1, pgclient.ReasonEndpoint, 1, 1, true},
 		{"NoTime", "e", "u1", time.Microsecond, 1, pgclient.ReasonEndpoint, 1, 1, false},
 		{"Zero", "e", "u1", 0, 1, pgclient.ReasonEndpoint, 1, 1, false},
 		{"Never", "e", "u1", time.Hour, 2, pgclient.ReasonNever, 1, 1, false},

@@ -15,6 +15,7 @@
 {{ template "functions/internal/check_claim.sql" . }}
 {{ template "functions/internal/check_request_id.sql" . }}
 {{ template "functions/internal/check_rule.sql" . }}
+{{ template "functions/internal/check_time_zone.sql" . }}
 {{ template "functions/internal/check_queue.sql" . }}
 {{ template "functions/internal/check_ticket.sql" . }}
 {{ template "functions/internal/check_validity.sql" . }}

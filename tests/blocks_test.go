@@ -151,6 +151,52 @@ func TestBlockIsExact(t *testing.T) {
 	wantHit(t, app, hit("b", "s", "t"), "allowed", 998)
 }
 
+// TestBlockBehindStuckTransaction: while a block of every limit waits for a transaction that does not end, new subjects
+// are let by in between; it gives up with an error that says what to do, and is granted once that ends.
+func TestBlockBehindStuckTransaction(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	stuck, app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	start := func(call string) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := operator.Exec(context.Background(), call)
+			done <- err
+		}()
+		waits := fmt.Sprintf("select exists (select from pg_stat_activity where pid = %d and wait_event in ('relation', 'PgSleep'))", operator.PgConn().PID())
+		for !mustScan[bool](t, db.Super(), waits) {
+			if len(done) > 0 {
+				t.Fatalf("%s does not wait: %v", call, <-done)
+			}
+		}
+		return done
+	}
+	for _, call := range []string{"block('*', 's')", "block_range('l', '203.0.113.0/24')"} {
+		name, _, _ := strings.Cut(call, "(")
+		mustExec(t, stuck, "begin")
+		mustHit(t, stuck, "hit('l', '"+name+"', 9, '1 hour')")
+		done, let := start("select pglimit."+call), 0
+		for len(done) == 0 {
+			mustHit(t, app, fmt.Sprintf("hit('l', '%s %d', 9, '1 hour')", name, let))
+			let++
+		}
+		if let < 3 {
+			t.Errorf("%s: %d new subjects were let by meanwhile", call, let)
+		}
+		var pgErr *pgconn.PgError
+		if err := <-done; !errors.As(err, &pgErr) || pgErr.Code != "55P03" || !strings.Contains(pgErr.Hint, "pg_locks") {
+			t.Errorf("%s: %v", call, err)
+		}
+		done = start("select pglimit." + call)
+		mustExec(t, stuck, "commit")
+		if err := <-done; err != nil {
+			t.Errorf("%s, once nobody is in the way: %v", call, err)
+		}
+	}
+	wantBlocked(t, app, "hit('l', 's', 9, '1 hour')")
+	wantBlocked(t, app, "hit('l', '203.0.113.7', 9, '1 hour')")
+}
+
 // TestPause: the longest pause holds, also against a ban for ever; it is no matter of the history.
 func TestPause(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -120,6 +121,96 @@ func TestLimitBecomesDurable(t *testing.T) {
 	}
 }
 
+// TestCounterPages: pages of any size show each counter once, also those of a subject that is counted in both tables.
+func TestCounterPages(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	for _, subject := range []string{"a", "b", "c"} {
+		mustHit(t, app, "hit('l', '"+subject+"', 9, '1 hour')")
+	}
+	mustExec(t, operator, "select pglimit.set_limit('l', 9, '1 hour', durable => true)")
+	for _, subject := range []string{"b", "c", "d"} {
+		mustHit(t, app, "hit('l', '"+subject+"')")
+	}
+	for size := 1; size <= 7; size++ {
+		var seen []string
+		for after := ""; ; {
+			page := mustStrings(t, operator, fmt.Sprintf("select subject || durable || ' ' || cursor from pglimit.list_counters(max_rows => %d, after => nullif('%s', ''), include_closed => true)", size, after))
+			for _, row := range page {
+				name, cursor, _ := strings.Cut(row, " ")
+				seen, after = append(seen, name), cursor
+			}
+			if len(page) < size {
+				break
+			}
+		}
+		if got := strings.Join(seen, " "); got != "afalse bfalse btrue cfalse ctrue dtrue" {
+			t.Errorf("pages of %d: %s", size, got)
+		}
+	}
+}
+
+// TestBroughtLimitBecomesDurable: a window or bucket that begins anew does so in the table that is logged, also for those
+// who bring another algorithm with the call and are never refused.
+func TestBroughtLimitBecomesDurable(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	calls := []string{
+		"hit('s', 'ended', 9, '1 hour', algorithm => 'sliding_window')",
+		"hit('s', 'next', 9, '1 hour', algorithm => 'sliding_window')",
+		"hit('b', 'full', 9, '1 hour', algorithm => 'token_bucket')",
+	}
+	for _, call := range calls {
+		wantHit(t, app, call, "allowed", 8)
+	}
+	mustExec(t, db.Super(), "update pglimit.counters set window_start = window_start - '90 minutes'::interval")
+	mustExec(t, db.Super(), "update pglimit.counters set special_reset_at = clock_timestamp() where key not like '%next'")
+	for _, name := range []string{"s", "b"} {
+		mustExec(t, operator, fmt.Sprintf("select pglimit.set_limit('%s', 9, '1 hour', durable => true)", name))
+	}
+	for _, call := range calls {
+		mustHit(t, app, call)
+	}
+	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.durable_counters"); n != 3 {
+		t.Errorf("%d of 3 are logged", n)
+	}
+}
+
+// TestBroughtDays: a day of a call is 24 hours, as that of a limit, also where the session's clock is put back within it;
+// and months have no length, whatever is taken from them.
+func TestBroughtDays(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app := db.Conn("pglimit_app")
+	back := time.Now().UTC().AddDate(0, 0, 2)
+	if back.Month() == time.February && back.Day() == 29 {
+		back = back.AddDate(0, 0, 1)
+	}
+	day := time.Date(2025, back.Month(), back.Day(), 0, 0, 0, 0, time.UTC).YearDay() // J knows no leap years
+	mustExec(t, app, fmt.Sprintf("set timezone = 'AAA0BBB,J%d/0,J%d/0'", (day+180)%365+1, day))
+	if hours := mustScan[float64](t, app, "select (extract(epoch from now() + '5 days'::interval - now()) / 3600)::float8"); hours != 121 {
+		t.Fatalf("the clock is not put back: 5 days of %v hours", hours)
+	}
+	for _, algorithm := range []string{"sliding_window", "token_bucket"} {
+		for range 3 {
+			mustHit(t, app, fmt.Sprintf("hit('%s', 's', 9, '5 days', algorithm => '%[1]s')", algorithm))
+		}
+		mustHit(t, app, fmt.Sprintf("hit('%s', 'months', 9, '1 day', algorithm => '%[1]s')", algorithm))
+		call := fmt.Sprintf("select pglimit.hit('%s', 'months', 9, '1 mon -29 days', algorithm => '%[1]s')", algorithm)
+		if _, err := app.Exec(t.Context(), call); sqlState(err) != "PGL01" {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	if mustScan[bool](t, db.System(), "select special_reset_at > clock_timestamp() + '120 hours'::interval from pglimit.counters where algorithm = 'sliding_window' and key like e'%\\x1fs'") {
+		t.Error("a sliding window of 5 days lasts 121 hours")
+	}
+	if hours := mustScan[float64](t, db.System(), "select (extract(epoch from special_reset_at - window_start) / 3600)::float8 from pglimit.counters where algorithm = 'token_bucket' and key like e'%\\x1fs'"); hours != 120 {
+		t.Errorf("a bucket fills in %v hours", hours)
+	}
+}
+
 // TestExtremes: what is as large or as odd as arguments can be is decided, or refused by a name.
 func TestExtremes(t *testing.T) {
 	t.Parallel()
@@ -148,6 +239,8 @@ func TestExtremes(t *testing.T) {
 		"pglimit.admit('[{\"limit\": \"l\", \"subject\": \"s\", \"max_hits\": 1, \"per\": 60}]')":           "want 1 has a per that is no string",
 		"pglimit.admit('[{\"limit\": \"l\", \"subject\": {\"a\": 1}, \"max_hits\": 1, \"per\": \"1 s\"}]')": "want 1 has a subject that is no string",
 		"pglimit.admit('[{\"endpoint\": \"e\", \"holder\": \"h\", \"holder_cap\": 1, \"lease\": 5}]')":      "want 1 has a lease that is no string",
+		"pglimit.hit('bucket', 's', burst => 5)":                                                            "burst without algorithm",
+		"pglimit.hit('bucket', 's', 5, '1 min', algorithm => 'sliding_window', burst => 5)":                 "burst with algorithm sliding_window",
 		"pglimit.check_sign_in(repeat('a', 1025), '192.0.2.1')":                                             "account of 1025 bytes is too long",
 	} {
 		if _, err := app.Exec(t.Context(), "select "+call); sqlState(err) != "PGL01" || !strings.Contains(err.Error(), want) {
@@ -155,10 +248,14 @@ func TestExtremes(t *testing.T) {
 		}
 	}
 	for call, want := range map[string]string{
-		"pglimit.set_limit('c', 1, null, 'calendar')":                                           "per of null is no unit of the calendar",
-		"pglimit.simulate('l', '{s}', '{294276-12-31 23:59Z}', max_hits => 1, per => '1 day')":  "an instant or a cost is null or out of range",
-		"pglimit.simulate('l', '{s}', '{4713-01-01 00:00Z BC}', max_hits => 1, per => '1 day')": "an instant or a cost is null or out of range",
-		"pglimit.simulate('l', '{s}', '{infinity}', max_hits => 1, per => '1 day')":             "an instant or a cost is null or out of range",
+		"pglimit.set_limit('c', 1, '1 hour', time_zone => 'UTC')":                                   "time_zone with algorithm fixed_window",
+		"pglimit.simulate('l', '{s}', '{now}', max_hits => 1, per => '1 hour', time_zone => 'UTC')": "time_zone with algorithm fixed_window",
+		"pglimit.list_blocks(after => e'a\\x1fb\\x1fc\\x1fd')":                                      "is no cursor",
+		"pglimit.list_blocks(after => e'a\\x1fb\\x1f1.2.3.4/999\\x1fd')":                            "is no cursor",
+		"pglimit.set_limit('c', 1, null, 'calendar')":                                               "per of null is no unit of the calendar",
+		"pglimit.simulate('l', '{s}', '{294276-12-31 23:59Z}', max_hits => 1, per => '1 day')":      "an instant or a cost is null or out of range",
+		"pglimit.simulate('l', '{s}', '{4713-01-01 00:00Z BC}', max_hits => 1, per => '1 day')":     "an instant or a cost is null or out of range",
+		"pglimit.simulate('l', '{s}', '{infinity}', max_hits => 1, per => '1 day')":                 "an instant or a cost is null or out of range",
 	} {
 		if _, err := operator.Exec(t.Context(), "select "+call); sqlState(err) != "PGL01" || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", call, err)

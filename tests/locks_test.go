@@ -152,8 +152,9 @@ func TestPreparedTransaction(t *testing.T) {
 	}
 }
 
-// TestNoSubtransactions is C-31: no call opens a subtransaction, of which a transaction with more than
-// 64 slows the whole server down. What a subtransaction writes bears a number of its own.
+// TestNoSubtransactions is C-31: no call writes in a subtransaction, of which a transaction with more than
+// 64 slows the whole server down. What a subtransaction writes bears a number of its own; without one it
+// does no harm.
 func TestNoSubtransactions(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)

@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pglimit/pglimit/tests/dbtest"
 )
@@ -519,10 +521,31 @@ func TestAdmitArguments(t *testing.T) {
 		`[{"endpoint": "e", "holder": "h", "holder_cap": -1, "lease": "1 hour"}]`:               "PGL01",
 		`[` + good + `, {"limit": "a", "subject": "s", "max_hits": 2, "per": "1 hour"}]`:        "PGL01",
 		`[` + good + `, {"limit": "a\u001fb", "subject": "s", "max_hits": 2, "per": "1 hour"}]`: "PGL01",
-		`[{"limit": "a", "subject": "s", "max_hits": "x", "per": "1 hour"}]`:                    "22P02",
+		`[{"limit": "a", "subject": "s", "max_hits": "x", "per": "1 hour"}]`:                    "PGL01",
+		`[{"limit": "a", "subject": "s", "max_hits": "1", "per": "1 hour"}]`:                    "PGL01",
+		`[{"limit": "a", "subject": "s", "max_hits": 1.5, "per": "1 hour"}]`:                    "PGL01",
+		`[{"limit": "a", "subject": "s", "cost": 9223372036854775808}]`:                         "PGL01",
+		`[{"limit": "a", "subject": "s", "cost": 1e99}]`:                                        "PGL01",
+		`[{"limit": "a", "subject": "s", "burst": [1]}]`:                                        "PGL01",
+		`[{"limit": "a", "subject": "s", "max_hits": 1, "per": "an hour"}]`:                     "PGL01",
+		`[{"limit": "a", "subject": "s", "max_hits": 1, "per": ""}]`:                            "PGL01",
+		`[{"limit": "a", "subject": "s", "max_hits": 1, "per": "999999999999 days"}]`:           "PGL01",
+		`[{"limit": "a", "subject": "s", "max_hits": 1, "per": "99999999999999999999 days"}]`:   "PGL01",
+		`[{"limit": "a", "subject": "s", "max_hits": 1, "per": "999999999 hours"}]`:             "PGL01",
+		`[{"endpoint": "e", "holder": "h", "weight": true}]`:                                    "PGL01",
+		`[{"endpoint": "e", "holder": "h", "holder_cap": 1, "lease": "soon"}]`:                  "PGL01",
 	} {
-		if _, err := app.Exec(t.Context(), "select pglimit.admit($1::text::jsonb)", wants); sqlState(err) != want {
-			t.Errorf("admit(%s): %v, want %s", wants, err, want)
+		_, err := app.Exec(t.Context(), "select pglimit.admit($1::text::jsonb)", wants)
+		var pgErr *pgconn.PgError
+		if !errors.As(err, &pgErr) || pgErr.Code != want || pgErr.Hint == "" {
+			t.Errorf("admit(%s): %v, want %s and a hint", wants, err, want)
+		}
+	}
+	// any way to write an interval, and null for what is not given
+	for _, per := range []string{`"1 hour"`, `"3600000000 microseconds"`, `"1:00"`, `"PT1H"`, `"1 h"`, `"60 minutes"`, `"@ 1 hour"`, `null`} {
+		wants := `[{"limit": "ok", "subject": "s", "max_hits": null, "cost": null, "burst": null, "per": ` + per + `}]`
+		if _, err := app.Exec(t.Context(), "select pglimit.admit($1::text::jsonb)", wants); sqlState(err) != "PGL02" {
+			t.Errorf("admit(%s): %v", wants, err)
 		}
 	}
 	if _, err := app.Exec(t.Context(), "select pglimit.admit(null)"); sqlState(err) != "PGL01" {
@@ -530,6 +553,32 @@ func TestAdmitArguments(t *testing.T) {
 	}
 	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.counters"); n != 0 {
 		t.Errorf("%d counters", n)
+	}
+}
+
+// TestHitManyLengths: a length that hit refuses is refused by the same name where the subjects are known, and their windows
+// open or over.
+func TestHitManyLengths(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app := db.Conn("pglimit_app")
+	for _, ended := range []bool{false, true} {
+		mustHit(t, app, "hit('l', 's', 9, '1 day')")
+		if ended {
+			mustExec(t, db.Super(), endWindows)
+		}
+		for per, want := range map[string]string{
+			"300000 years": "no fixed length", "-300000 years": "no fixed length", "2000000000 days": "out of range", "-2000000000 days": "out of range",
+			"1 year -359 days": "no fixed length", "1 mon -29 days": "no fixed length", "0 s": "out of range",
+		} {
+			if !ended && strings.Contains(per, " -") {
+				continue // an open window asks for its length no more, as in hit
+			}
+			_, err := app.Exec(t.Context(), "select pglimit.hit_many('{l}', '{s}', max_hits => '{9}', pers => array[$1::text::interval])", per)
+			if sqlState(err) != "PGL01" || !strings.Contains(err.Error(), want) {
+				t.Errorf("per %s, window over: %v: %v", per, ended, err)
+			}
+		}
 	}
 }
 

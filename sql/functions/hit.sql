@@ -13,11 +13,13 @@
 -- its ctid alone; then the loop below decides. Who waited for somebody who gave up counts in the
 -- window that was open before the wait: nobody changed it since.
 -- Does not wait for purge: a count whose window has ended is nothing.
--- Windows of the calendar that are open go the same way, sliding windows and buckets that are
--- looked up have straight ways of their own. What is not plain goes to _hit_special: a limit in
--- another mode, or durable; an algorithm that the call brings; a subject with an override or a
--- block, as its counter is stamped with a reset_at of null and so falls through both straight ways;
--- and, once any limit has had another mode, a refusal of a call with its own limit.
+-- Windows of the calendar that are open go the same way; sliding windows and buckets have straight
+-- ways of their own, which the numbers of a limit that the call brings are made for (_hit_given).
+-- What is not plain goes to _hit_special: a limit in another mode, or durable, or whose counts are
+-- to be carried over a change; an algorithm of a call that leaves the rest to the row; a subject
+-- with an override or a block, as its counter is stamped with a reset_at of null and so falls
+-- through both straight ways; and, once any limit has had another mode, of a call with its own
+-- limit a refusal and a window that begins.
 create or replace function pglimit.hit(
     limit_name text,
     subject text,

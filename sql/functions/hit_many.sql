@@ -150,8 +150,12 @@ begin
                 a.given,
                 (v_tenant || e'\x1f' || a.limit_name || e'\x1f' || a.subject) collate "C" as key,
                 coalesce(a.max_hits, l.max_hits) as max_hits,
-                -- a day of a call is 24 hours
-                coalesce(date_part('epoch', a.per) * interval '1 second', l.per) as per,
+                -- a day of a call is 24 hours; of what is far too long there is no product
+                case
+                    when not a.given then l.per
+                    when a.per > '0 s' and a.per < '30 days'
+                        then date_part('epoch', a.per) * interval '1 second'
+                end as per,
                 l.on_outage,
                 l.limit_version,
                 l.us,
@@ -164,7 +168,8 @@ begin
                             a.max_hits >= 0
                             and a.per > '0 s'
                             and a.per < '30 days'
-                            and date_part('month', a.per) = 0
+                            -- nor any months, as _fixed_interval has it
+                            and substr(interval_send(a.per), 13) = e'\\x00000000'
                             -- a separator inside a name would meet another key
                             and a.limit_name not like e'%\x1f%'
                         else a.max_hits is null and a.per is null and l.straight

@@ -36,6 +36,18 @@ begin
     if network_filter is not null then
         v_network := pglimit._network(network_filter);
     end if;
+    if v_at <> ''
+        and (
+            pglimit._address(split_part(v_at, '/', 1)) is null
+            or v_at !~ '^[^/]+(/[0-9]{1,2}|/1[01][0-9]|/12[0-8])?$'
+        )
+    then
+        raise exception using
+            errcode = 'PGL01',
+            message = format('after %s is no cursor', quote_literal(left(list_blocks.after, 100))),
+            detail = 'The next page begins behind the last row of the one before.',
+            hint = 'Pass the column cursor of that row, as it is.';
+    end if;
     return query
     select
         x.tenant::text, x.limit_name::text, x.subject::text, x.network, x.blocked_until,

@@ -1,6 +1,7 @@
 -- Lists counters by tenant, limit and subject, a page a call, as they are kept: a change of the
--- limit that they are still to be carried over shows once they are decided on. Writes and locks
--- nothing.
+-- limit that they are still to be carried over shows once they are decided on. A subject may have
+-- one in either table, as its limit became durable: so a cursor begins with which of them it is of.
+-- Writes and locks nothing.
 create or replace function pglimit.list_counters(
     limit_filter text default null,
     subject_filter text default null,
@@ -20,10 +21,13 @@ set search_path = pg_catalog, pg_temp
 set row_security = on
 set lock_timeout = '1s'
 set enable_seqscan = off
-set enable_sort = off
+set enable_bitmapscan = off
 set jit = off
 as $$
 #variable_conflict use_column
+declare
+    v_after text := coalesce(substr(list_counters.after, 2), '');
+    v_logged boolean := coalesce(left(list_counters.after, 1) = 'd', false);
 begin
     perform pglimit._check_standby('list_counters');
     perform pglimit._check_max_rows(max_rows);
@@ -45,7 +49,7 @@ begin
         x.window_start,
         x.reset_at,
         case when x.reset_at > clock_timestamp() then 'open' else 'closed' end,
-        x.key,
+        case when x.durable then 'd' else 'u' end || x.key,
         x.shadow_refused,
         x.algorithm,
         x.durable
@@ -66,20 +70,44 @@ begin
             c.durable,
             c.key
         from (
-            select t.*, false as durable from pglimit.counters t
-            union all
-            select t.*, true from pglimit.durable_counters t
-        ) c
-        where c.key > coalesce(after, '')
-            and (
-                include_closed
-                or coalesce(c.reset_at, c.special_reset_at) > clock_timestamp()
+            -- a page of each, which the index sorts: both together would be read as a whole
+            (
+                select t.*, false as durable
+                from pglimit.counters t
+                where t.key > v_after
+                    and (
+                        include_closed
+                        or coalesce(t.reset_at, t.special_reset_at) > clock_timestamp()
+                    )
+                    and (tenant_filter is null or split_part(t.key, e'\x1f', 1) = tenant_filter)
+                    and (limit_filter is null or split_part(t.key, e'\x1f', 2) = limit_filter)
+                    and (subject_filter is null or t.key = format(e'%s\x1f%s\x1f%s',
+                        split_part(t.key, e'\x1f', 1), split_part(t.key, e'\x1f', 2),
+                        subject_filter))
+                order by t.key
+                limit max_rows
             )
+            union all
+            (
+                select t.*, true
+                from pglimit.durable_counters t
+                where t.key >= v_after
+                    and (t.key > v_after or not v_logged)
+                    and (
+                        include_closed
+                        or coalesce(t.reset_at, t.special_reset_at) > clock_timestamp()
+                    )
+                    and (tenant_filter is null or split_part(t.key, e'\x1f', 1) = tenant_filter)
+                    and (limit_filter is null or split_part(t.key, e'\x1f', 2) = limit_filter)
+                    and (subject_filter is null or t.key = format(e'%s\x1f%s\x1f%s',
+                        split_part(t.key, e'\x1f', 1), split_part(t.key, e'\x1f', 2),
+                        subject_filter))
+                order by t.key
+                limit max_rows
+            )
+        ) c
     ) x
-    where (limit_filter is null or x.limit_name = limit_filter)
-        and (subject_filter is null or x.subject = subject_filter)
-        and (tenant_filter is null or x.tenant = tenant_filter)
-    order by x.key
+    order by x.key, x.durable
     limit max_rows;
 end
 $$;

@@ -1,19 +1,20 @@
 -- Removes pools and counters that nobody came back to: as a whole, and only when all of a pool, or
 -- the window of a counter, has been over for installation.purge_after. Removing single lanes or
 -- hot keys would bring dead rows that a held snapshot pins back into the scans of claim and hit.
--- Writes: permits, counters, purge_progress. Locks: the progress row (one purge at a time), then,
--- without waiting, a pool's creation lock and its rows, and counters: a claim or hit that is in the
--- way is passed over. Reads at most 1,000 blocks of each table a call, for about 100 ms at most, as
--- it keeps its locks to the end; from where the last call stopped, so a call with nothing to do is
--- cheap however large the tables are. No index on the expiry: each renewal would pay.
+-- Writes: permits, counters, durable_counters, purge_progress.
+-- Locks: the progress row (one purge at a time), then, without waiting, a pool's creation lock and
+-- its rows, and counters: a claim or hit that is in the way is passed over. Reads at most 1,000
+-- blocks of each table a call, for about 100 ms at most, as it keeps its locks to the end; from
+-- where the last call stopped, so a call with nothing to do is cheap however large the tables are.
+-- No index on the expiry: each renewal would pay.
 -- Holds that have lapsed are given back where the limit says so, if their counter is not in use, by
 -- the next purge whose pass comes to them: so late by one call while the table has at most 1,000
 -- blocks, some 40,000 holds. Holds, settled or not, are removed purge_after after they lapsed.
 -- Writes also: holds, durable_holds, counters, durable_counters. Locks also, without waiting: the
 -- hold, then its counter.
--- Blocks whose strikes have decayed, pairs that are known no more and replicas that are gone are
--- removed too, a batch of each a call. Writes also: blocks, known_sign_ins, replicas. Locks also,
--- without waiting: these rows.
+-- Blocks whose strikes have decayed, ranges that are over, pairs that are known no more and
+-- replicas that are gone are removed too, a batch of each a call. Writes also: blocks,
+-- block_ranges, known_sign_ins, replicas. Locks also, without waiting: these rows.
 -- Changes of limits that all open counters are younger than need no more be carried.
 -- Writes also: limit_carries, limits (carries_until). Locks also, without waiting: the limit's row.
 -- Last it counts what is live in the installation's pool, which is the room that is kept after a

@@ -63,22 +63,7 @@ begin
             detail = 'The counts of a durable limit survive a crash of the server, and cost more.',
             hint = 'Pass durable => true or durable => false, or leave it out.';
     end if;
-    if set_limit.time_zone is not null
-        and (
-            set_limit.algorithm <> 'calendar'
-            or not exists (select from pg_timezone_names z where z.name = set_limit.time_zone)
-        )
-    then
-        raise exception using
-            errcode = 'PGL01',
-            message = case
-                when set_limit.algorithm <> 'calendar'
-                    then format('time_zone with algorithm %s', set_limit.algorithm)
-                else format('time zone %s is unknown', quote_literal(set_limit.time_zone))
-            end,
-            detail = 'It says when a calendar window begins, by the name of a place.',
-            hint = 'Pass one of: select name from pg_timezone_names; such as ''Europe/Berlin''.';
-    end if;
+    perform pglimit._check_time_zone(set_limit.time_zone, set_limit.algorithm);
     if set_limit.on_lapse is null or set_limit.on_lapse not in ('keep', 'return') then
         raise exception using
             errcode = 'PGL01',

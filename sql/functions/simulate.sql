@@ -105,15 +105,7 @@ begin
     if v_rule.max_hits is null or v_rule.per is null then
         perform pglimit._unknown_limit(simulate.limit_name, v_rule.max_hits);
     end if;
-    if v_rule.time_zone is not null
-        and not exists (select from pg_timezone_names z where z.name = v_rule.time_zone)
-    then
-        raise exception using
-            errcode = 'PGL01',
-            message = format('time zone %s is unknown', quote_literal(v_rule.time_zone)),
-            detail = 'It says when a calendar window begins, by the name of a place.',
-            hint = 'Pass one of: select name from pg_timezone_names; such as ''Europe/Berlin''.';
-    end if;
+    perform pglimit._check_time_zone(v_rule.time_zone, v_rule.algorithm);
 
     begin
         insert into pglimit.limits (

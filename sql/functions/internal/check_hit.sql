@@ -53,9 +53,11 @@ begin
             errcode = 'PGL01',
             message = case
                 when burst < 1 then format('burst of %s is out of range', burst)
-                else format('burst with algorithm %s', coalesce(algorithm, 'fixed_window'))
+                when algorithm is null then 'burst without algorithm'
+                else format('burst with algorithm %s', algorithm)
             end,
-            detail = 'It is how much a token_bucket holds when it is full: 1 or more.',
+            detail = 'It is how much a token_bucket holds when it is full: 1 or more. A call says '
+                || 'both, also where the limit''s row is one of a token_bucket.',
             hint = 'Leave burst out, or pass algorithm => ''token_bucket''.';
     end if;
 end

@@ -1,7 +1,8 @@
 -- hit's straight way of a token_bucket whose numbers are at hand: decides by one plain read, and
 -- changes the row only as it was read; null where it does not serve, and _hit_special is to decide:
 -- a key without a row, one that is counted in another way until now (counted_by), a subject with an
--- override or a block, a cost above the burst, a turn that is used up.
+-- override or a block, a cost above the burst, a turn that is used up; once any limit has had
+-- another mode, of a call's own limit (limit_version is null) a refusal and a bucket that was full.
 -- `us` is per in microseconds, `fill` how long an empty bucket takes to fill. All products fit a
 -- bigint (see limits.straight_us), for a bucket that lacks more than it holds is not counted_by any
 -- limit. `at` is for tests; null: the clock.
@@ -101,6 +102,12 @@ begin
             and c.changes < 64;
     else
         -- full again: a new counter, to holds
+        if limit_version is null then
+            -- the limit may be counted elsewhere by now (see hit)
+            if pg_sequence_last_value('pglimit.special_limits') is not null then
+                return null;
+            end if;
+        end if;
         update pglimit.counters c
         set used = v_part,
             special_reset_at = v_reset,

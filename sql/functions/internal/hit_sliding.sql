@@ -1,7 +1,8 @@
 -- hit's straight way of a sliding_window whose numbers are at hand: decides by one plain read, and
 -- changes the row only as it was read; null where it does not serve, and _hit_special is to decide:
 -- a key without a row, one that is counted in another way until now (counted_by), a subject with an
--- override or a block, a cost above the limit, a turn that is used up.
+-- override or a block, a cost above the limit, a turn that is used up; once any limit has had
+-- another mode, of a call's own limit (limit_version is null) a refusal and a window that begins.
 -- `us` is per in microseconds. All products fit a bigint (see limits.straight_us), for a counter of
 -- more than max_hits is not counted_by any limit. `at` is for tests; null: the clock.
 -- Writes: counters (one row). Locks: that row.
@@ -76,6 +77,12 @@ begin
             v_previous := v_used;
             v_used := 0;
             v_start := v_start + per;
+            if limit_version is null then
+                -- a window begins: the limit may be counted elsewhere by now (see hit)
+                if pg_sequence_last_value('pglimit.special_limits') is not null then
+                    return null;
+                end if;
+            end if;
         end if;
         v_left := max_hits - v_used;
         if v_previous > 0 then
@@ -112,6 +119,11 @@ begin
             and c.changes < 64;
     else
         -- nothing counts any more: a new counter, to holds
+        if limit_version is null then
+            if pg_sequence_last_value('pglimit.special_limits') is not null then
+                return null;
+            end if;
+        end if;
         v_left := max_hits;
         v_reset := v_now + per;
         update pglimit.counters c

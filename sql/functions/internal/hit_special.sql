@@ -88,6 +88,7 @@ declare
     v_level numeric;
     v_rate bigint;
     v_changes integer;
+    v_kept boolean;
     v_given boolean := _hit_special.max_hits is not null and _hit_special.per is not null;
     v_on_outage text;
     v_until timestamptz;
@@ -509,30 +510,9 @@ begin
         else
             -- as it was when it was read; else once more, under its lock
             if v_rule.durable then
-                perform set_config('synchronous_commit', 'on', true)
-                where current_setting('synchronous_commit') <> 'remote_apply';
-                update pglimit.durable_counters c
-                set turn = case
-                        when c.changes < 64 then c.turn
-                        else greatest(c.turn + 1, (date_part('epoch', v_now) * 1000000)::bigint)
-                    end,
-                    changes = case when c.changes < 64 then c.changes + 1 else 0 end,
-                    used = v_row.used,
-                    window_start = v_row.window_start,
-                    reset_at = v_row.reset_at,
-                    special_reset_at = v_row.special_reset_at,
-                    shadow_refused = v_row.shadow_refused,
-                    overridden = v_row.overridden,
-                    algorithm = v_row.algorithm,
-                    previous = v_row.previous,
-                    open_since = v_row.open_since,
-                    bucket_sums = v_row.bucket_sums,
-                    counted_by = v_row.counted_by,
-                    counted_at = v_row.counted_at
-                where c.key = v_key
-                    and c.turn = v_row.turn
-                    and c.changes = v_changes;
+                v_kept := pglimit._keep_count(v_key, v_row, v_now, true, v_changes);
             else
+                -- as _keep_count does, which would cost a call here
                 update pglimit.counters c
                 set turn = case
                         when c.changes < 64 then c.turn
@@ -554,8 +534,9 @@ begin
                 where c.key = v_key
                     and c.turn = v_row.turn
                     and c.changes = v_changes;
+                v_kept := found;
             end if;
-            if not found then
+            if not v_kept then
                 v_phase := 'lock';
                 continue;
             end if;

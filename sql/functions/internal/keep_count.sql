@@ -1,13 +1,16 @@
 -- Writes the current row of a key: a new one where `counter` has no turn, which the caller may make
--- as he holds the key's creation lock; else the one whose lock he holds. After 64 changes in place
--- the row gets a higher turn. Writes: counters, or durable_counters.
+-- as he holds the key's creation lock; else the one whose lock he holds, or who holds none gives
+-- the `changes` that he read, and it is written only as it was then. Says whether it was. After 64
+-- changes in place the row gets a higher turn. Writes: counters, or durable_counters; _hit_special
+-- has the former once more, for speed. Locks: that row.
 create or replace function pglimit._keep_count(
     key text,
     counter pglimit.counter_state,
     present timestamptz,
-    durable boolean
+    durable boolean,
+    changes integer default null
 )
-returns void
+returns boolean
 language plpgsql
 volatile
 parallel unsafe
@@ -49,7 +52,9 @@ begin
             bucket_sums = _keep_count.counter.bucket_sums,
             counted_by = _keep_count.counter.counted_by,
             counted_at = _keep_count.counter.counted_at
-        where c.key = _keep_count.key and c.turn = v_turn;
+        where c.key = _keep_count.key
+            and c.turn = v_turn
+            and (_keep_count.changes is null or c.changes = _keep_count.changes);
     else
         update pglimit.counters c
         set turn = case when c.changes < 64 then c.turn else greatest(c.turn + 1, v_new_turn) end,
@@ -66,13 +71,17 @@ begin
             bucket_sums = _keep_count.counter.bucket_sums,
             counted_by = _keep_count.counter.counted_by,
             counted_at = _keep_count.counter.counted_at
-        where c.key = _keep_count.key and c.turn = v_turn;
+        where c.key = _keep_count.key
+            and c.turn = v_turn
+            and (_keep_count.changes is null or c.changes = _keep_count.changes);
     end if;
+    return found;
 end
 $$;
 
-comment on function pglimit._keep_count(text, pglimit.counter_state, timestamptz, boolean) is
+comment on function pglimit._keep_count(
+    text, pglimit.counter_state, timestamptz, boolean, integer) is
     'internal: writes the current row of a key';
 
-revoke all on function pglimit._keep_count(text, pglimit.counter_state, timestamptz, boolean)
-from public;
+revoke all on function pglimit._keep_count(
+    text, pglimit.counter_state, timestamptz, boolean, integer) from public;
