@@ -1,6 +1,6 @@
 -- Shows whoever helps a user what check_sign_in goes by, and under which hashes it is counted:
--- those who may call this may not call that, and cannot make the hashes themselves. Writes and locks
--- nothing. The three looks are one after the other, as those of check_sign_in.
+-- those who may call this may not call that, and cannot make the hashes themselves. Writes and
+-- locks nothing. The three looks are one after the other, as those of check_sign_in.
 create or replace function pglimit.show_sign_in(
     account text,
     source text,
