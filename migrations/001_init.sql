@@ -52,6 +52,7 @@
 {{ template "tables/block_row.sql" . }}
 {{ template "tables/strike_row.sql" . }}
 {{ template "tables/sign_in_row.sql" . }}
+{{ template "tables/sign_in_state_row.sql" . }}
 {{ template "tables/endpoint_row.sql" . }}
 {{ template "tables/endpoint_override_row.sql" . }}
 {{ template "tables/change_row.sql" . }}

@@ -173,3 +173,38 @@ func TestSignInSources(t *testing.T) {
 		want(t, other, (visitor{db: db, address: other}).signIn(t, "somebody", true), "in")
 	}
 }
+
+// Whoever helps a user sees why he is refused, and lifts it.
+func TestShowAndForgetSignIn(t *testing.T) {
+	t.Parallel()
+	db := setup(t)
+	ctx := t.Context()
+	attempt := pgclient.SignInParams{Account: "ann@example.com", Source: "203.0.113.7"}
+	for range 5 {
+		if err := db.app.SignInFailed(ctx, attempt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, "verdict", must(db.app.CheckSignIn(ctx, attempt))(t).Verdict, pgclient.SignInRefuse)
+	counts := must(db.operator.ShowSignIn(ctx, attempt))(t)
+	if len(counts) != 3 {
+		t.Fatalf("%+v", counts)
+	}
+	for i, limit := range []string{"sign_in_account", "sign_in_source", "sign_in_pair"} {
+		c := counts[i]
+		want(t, "limit", c.Limit, limit)
+		want(t, "used of "+limit, c.Used, int64(5))
+		want(t, "remaining of "+limit, c.Remaining, c.Quota-5)
+		want(t, "refused by "+limit, c.RetryAfter > 0, limit == "sign_in_pair")
+		want(t, "known to "+limit, c.Known, false)
+		want(t, "hash of "+limit, len(c.Subject), 32)
+		want(t, "reset of "+limit, c.ResetAt.IsZero(), false)
+	}
+	want(t, "account alone", must(db.operator.ForgetSignIn(ctx, pgclient.SignInParams{Account: attempt.Account}))(t), true)
+	want(t, "verdict", must(db.app.CheckSignIn(ctx, attempt))(t).Verdict, pgclient.SignInRefuse)
+	want(t, "all", must(db.operator.ForgetSignIn(ctx, attempt))(t), true)
+	want(t, "again", must(db.operator.ForgetSignIn(ctx, attempt))(t), false)
+	want(t, "verdict", must(db.app.CheckSignIn(ctx, attempt))(t).Verdict, pgclient.SignInAllow)
+	_, err := db.operator.ShowSignIn(ctx, pgclient.SignInParams{Account: "ann@example.com"})
+	wantKind(t, err, pgclient.ErrInvalidArgument)
+}

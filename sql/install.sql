@@ -91,6 +91,8 @@
 {{ template "functions/check_sign_in.sql" . }}
 {{ template "functions/sign_in_failed.sql" . }}
 {{ template "functions/sign_in_succeeded.sql" . }}
+{{ template "functions/show_sign_in.sql" . }}
+{{ template "functions/forget_sign_in.sql" . }}
 {{ template "functions/heartbeat_replica.sql" . }}
 
 -- permits

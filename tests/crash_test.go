@@ -295,7 +295,7 @@ func TestStandby(t *testing.T) {
 	}
 	for role, calls := range map[string][]string{
 		"pglimit_app":      {"claim_permit(" + anns + ")", "renew_permit(1)", "release_permit(1)", "hit('l', 's', 1, '1 s')", "peek('l', 's', 1, '1 s')", "reassert_permit(1, " + anns + ")"},
-		"pglimit_operator": {"show_installation()", "list_permits()", "list_counters()", "raise_epoch()", "set_grace('1 s')"},
+		"pglimit_operator": {"show_installation()", "list_permits()", "list_counters()", "raise_epoch()", "set_grace('1 s')", "show_sign_in('ann', '203.0.113.7')", "forget_sign_in('ann')"},
 	} {
 		conn := connect(t, there(role))
 		for _, call := range calls {

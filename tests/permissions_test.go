@@ -63,6 +63,7 @@ var mayCall = map[string]string{
 	"enqueue_permit":          "a",
 	"force_release":           "o",
 	"forget":                  "ao",
+	"forget_sign_in":          "o",
 	"hit":                     "a",
 	"hit_many":                "a",
 	"hit_up_to":               "a",
@@ -95,6 +96,7 @@ var mayCall = map[string]string{
 	"set_purge_after":         "o",
 	"settle":                  "a",
 	"show_installation":       "om",
+	"show_sign_in":            "om",
 	"simulate":                "o",
 }
 

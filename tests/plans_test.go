@@ -66,6 +66,8 @@ func TestPlansNeverReadDeadTurns(t *testing.T) {
 		"select from pglimit.strike('l', 'struck')",
 		"select from pglimit.sign_in_failed('ann', '203.0.113.7')",
 		"select from pglimit.check_sign_in('ann', '203.0.113.7')",
+		"select from pglimit.show_sign_in('ann', '203.0.113.7')",
+		"select from pglimit.forget_sign_in('ann', '203.0.113.7')",
 		"select from pglimit.sign_in_succeeded('ann', '203.0.113.7')",
 		"select from pglimit.list_blocks()",
 		`select from pglimit.admit('[{"limit": "l", "subject": "s", "max_hits": 1000000, "per": "1 hour"}, {"limit": "bill", "subject": "s"}]')`,

@@ -27,7 +27,7 @@ var readmeLogins = map[string]string{
 
 // readmeStable are the columns whose values do not depend on the clock or the server.
 var readmeStable = []string{
-	"action", "actual", "admitted", "after", "ahead", "allowed", "before", "cap", "charged", "check_name", "debt", "delay", "enqueued", "event", "granted", "held", "holder", "in_installation", "in_use", "limit_name",
+	"action", "actual", "admitted", "after", "ahead", "allowed", "before", "cap", "charged", "check_name", "debt", "delay", "enqueued", "event", "granted", "held", "holder", "in_installation", "in_use", "known", "limit_name",
 	"limit_version", "max_hits", "ordinal", "per", "quota", "reason", "released", "remaining", "renewed", "settled", "share", "state", "step", "subject", "there", "time_bound", "used", "verdict", "version", "why",
 }
 

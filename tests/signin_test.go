@@ -150,7 +150,7 @@ func TestCheckSignIn(t *testing.T) {
 func TestSignInKeys(t *testing.T) {
 	t.Parallel()
 	db := dbtest.New(t)
-	app := db.Conn("pglimit_app")
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
 	key := func(column, account, source string) string {
 		t.Helper()
 		var key string
@@ -204,21 +204,32 @@ func TestSignInKeys(t *testing.T) {
 		"null, '1.2.3.4'", "'', '1.2.3.4'", "e' \\t', '1.2.3.4'", "'ann', null", "'ann', ''", "'ann', ' '", "'ann', 'unknown'", "'ann', '1.2.3.4:4711'", "'ann', '[::1]'",
 		"'ann', '10.0.0.0/8'", "'ann', '2001:db8::/64'", "'ann', '1.2.3'", "'ann', '1.2.3.4', e'a\\x1fb'",
 	} {
-		for _, function := range []string{"check_sign_in", "sign_in_failed", "sign_in_succeeded"} {
-			_, err := app.Exec(t.Context(), "select pglimit."+function+"("+args+")")
+		for function, conn := range map[string]*pgx.Conn{
+			"check_sign_in": app, "sign_in_failed": app, "sign_in_succeeded": app, "show_sign_in": operator, "forget_sign_in": operator,
+		} {
+			if function == "forget_sign_in" && strings.HasSuffix(args, ", null") {
+				continue // there it is a default
+			}
+			_, err := conn.Exec(t.Context(), "select pglimit."+function+"("+args+")")
 			var server *pgconn.PgError
 			if !errors.As(err, &server) || server.Code != "PGL01" || server.Hint == "" || server.Detail == "" {
 				t.Errorf("%s(%s): %v", function, args, err)
 			}
 		}
 	}
-	for function, modes := range map[string][]string{"sign_in_failed": {"read only", "isolation level serializable"}, "sign_in_succeeded": {"read only"}} {
+	for function, modes := range map[string][]string{
+		"sign_in_failed": {"read only", "isolation level serializable"}, "sign_in_succeeded": {"read only"}, "forget_sign_in": {"read only", "isolation level serializable"},
+	} {
 		for _, mode := range modes {
-			mustExec(t, app, "begin "+mode)
-			if _, err := app.Exec(t.Context(), "select pglimit."+function+"('a', '1.2.3.4')"); sqlState(err) != "PGL03" {
+			conn := app
+			if function == "forget_sign_in" {
+				conn = operator
+			}
+			mustExec(t, conn, "begin "+mode)
+			if _, err := conn.Exec(t.Context(), "select pglimit."+function+"('a', '1.2.3.4')"); sqlState(err) != "PGL03" {
 				t.Errorf("%s, %s: %v", function, mode, err)
 			}
-			mustExec(t, app, "rollback")
+			mustExec(t, conn, "rollback")
 		}
 	}
 	if n := mustScan[int](t, db.System(), "select (select count(*) from pglimit.counters) + (select count(*) from pglimit.known_sign_ins)"); n != 0 {
@@ -233,6 +244,131 @@ func TestSignInKeys(t *testing.T) {
 	}
 	if n := mustScan[int](t, db.System(), "select octet_length(secret) from pglimit.installation"); n != 32 {
 		t.Errorf("a secret of %d bytes", n)
+	}
+}
+
+// TestShowSignIn: who helps a user sees what check_sign_in goes by, as an operator or a monitor, and
+// under which subjects; nothing is counted by it.
+func TestShowSignIn(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator, monitor := db.Conn("pglimit_app"), db.Conn("pglimit_operator"), db.Conn("pglimit_monitor")
+	want := func(account, source, want string) {
+		t.Helper()
+		for _, conn := range []*pgx.Conn{operator, monitor} {
+			var got string
+			if err := conn.QueryRow(t.Context(), `select string_agg(format('%s %s/%s %s %s%s%s', substr(limit_name, 9), used, quota, remaining, known,
+					case when retry_after > '0 s' then ' wait' end, case when reset_at > now() then ' reset' end), ', ')
+				from pglimit.show_sign_in($1, $2)`, account, source).Scan(&got); err != nil {
+				t.Fatal(err)
+			}
+			if got != want {
+				t.Errorf("%s from %s: %s, want %s", account, source, got, want)
+			}
+		}
+	}
+	want("ann", "203.0.113.7", "account 0/100 100 f, source 0/20 20 f, pair 0/5 5 f")
+	succeeded(t, app, "ann", "203.0.113.7")
+	for range 5 {
+		failed(t, app, "ann", "203.0.113.7")
+	}
+	failed(t, app, "bob", "203.0.113.7")
+	failed(t, app, "ann", "203.0.113.8")
+	want(" ANN", "::ffff:203.0.113.7", "account 6/100 94 t reset, source 6/20 14 t reset, pair 5/5 0 t wait reset")
+	want("ann", "203.0.113.8", "account 6/100 94 f reset, source 1/20 19 f reset, pair 1/5 4 f reset")
+	if n := mustScan[int](t, operator, `select count(*) from pglimit.show_sign_in('ann', '203.0.113.7') s
+		join pglimit.list_counters() c using (limit_name, subject, used)`); n != 3 {
+		t.Errorf("%d of three subjects are counters", n)
+	}
+	mustExec(t, monitor, "begin read only; select pglimit.show_sign_in('ann', '203.0.113.7'); commit")
+	mustExec(t, operator, "select pglimit.set_limit('sign_in_pair', 1, '1 hour')")
+	want("ann", "203.0.113.7", "account 6/100 94 t reset, source 6/20 14 t reset, pair 1/1 0 t wait reset")
+	mustExec(t, db.System(), "update pglimit.known_sign_ins set seen_at = seen_at - interval '91 days'")
+	want("ann", "203.0.113.7", "account 6/100 94 f reset, source 6/20 14 f reset, pair 1/1 0 f wait reset")
+}
+
+// TestForgetSignIn is C-39: who is locked out gets in again, and what was done is recorded by hashes alone.
+func TestForgetSignIn(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	app, operator := db.Conn("pglimit_app"), db.Conn("pglimit_operator")
+	forget := func(args string, want bool) {
+		t.Helper()
+		if got := mustScan[bool](t, operator, "select pglimit.forget_sign_in("+args+")"); got != want {
+			t.Errorf("forget_sign_in(%s): %v, want %v", args, got, want)
+		}
+	}
+	mustExec(t, operator, "select pglimit.set_limit('sign_in_account', 5, '1 hour', durable => true)")
+	forget("'ann'", false)
+	forget("'ann', '203.0.113.7'", false)
+	for range 5 {
+		failed(t, app, "ann", "203.0.113.7")
+	}
+	failed(t, app, "ann", "203.0.113.7") // is refused, and counts at the source alone
+	wantVerdict(t, app, "ann", "198.51.100.2", "refuse account")
+	forget("'ann', tenant => 't'", false)
+	forget("'ann', '203.0.113.7', 't'", false)
+	forget("'bob'", false)
+	forget("' Ann'", true)
+	wantVerdict(t, app, "ann", "198.51.100.2", "allow allowed")
+	wantVerdict(t, app, "ann", "203.0.113.7", "refuse pair")
+	forget("'ann'", false)
+	for i := range 14 {
+		failed(t, app, fmt.Sprint("u", i), "203.0.113.7")
+	}
+	wantVerdict(t, app, "bob", "203.0.113.7", "refuse source")
+	forget("'ann', '::ffff:203.0.113.7'", true) // the pair's and the source's, nothing is left of the account
+	wantVerdict(t, app, "ann", "203.0.113.7", "allow allowed")
+	wantVerdict(t, app, "bob", "203.0.113.7", "allow allowed")
+	forget("'ann', '203.0.113.7'", false)
+	if n := mustScan[int](t, db.System(), "select count(*) from pglimit.known_sign_ins"); n != 0 {
+		t.Errorf("%d pairs are known", n)
+	}
+
+	// two were something, and no row names anybody
+	keys := mustScan[string](t, operator, "select string_agg(subject, ' ') from pglimit.show_sign_in('ann', '203.0.113.7')")
+	account, others, _ := strings.Cut(keys, " ")
+	source, pair, _ := strings.Cut(others, " ")
+	if got, want := mustScan[string](t, operator, `select string_agg(concat_ws(' ', tenant, name, before->>'account', before->>'source', before->>'pair', after, why), ', ' order by version)
+		from pglimit.list_changes(action_filter => 'forget_sign_in')`),
+		fmt.Sprintf(" sign_in_account %s,  sign_in_account %s %s %s", account, account, source, pair); got != want {
+		t.Errorf("recorded is %q, want %q", got, want)
+	}
+	if rows := mustScan[string](t, db.System(), "select string_agg(c::text, '') from pglimit.changes c"); strings.Contains(rows, "ann\"") || strings.Contains(rows, "203.0.113") {
+		t.Error(rows)
+	}
+
+	// the setting that it needs for itself is the caller's own afterwards
+	mustExec(t, operator, "begin; set local pglimit.in_transaction = 'error'")
+	mustExec(t, operator, "select pglimit.forget_sign_in('ann')")
+	if got := mustScan[string](t, operator, "select current_setting('pglimit.in_transaction')"); got != "error" {
+		t.Errorf("pglimit.in_transaction is %q", got)
+	}
+	mustExec(t, operator, "rollback")
+}
+
+// TestForgetSignInRaces is C-27: it takes its locks in the order of those who count, and who have succeeded.
+func TestForgetSignInRaces(t *testing.T) {
+	t.Parallel()
+	db := dbtest.New(t)
+	done := make(chan error)
+	calls := []string{"sign_in_failed('ann', '203.0.113.7')", "sign_in_succeeded('ann', '203.0.113.7')", "forget_sign_in('ann', '203.0.113.7')", "forget_sign_in('ann')"}
+	for i := range 8 {
+		conn := db.Conn(map[bool]string{true: "pglimit_app", false: "pglimit_operator"}[i%4 < 2])
+		go func() {
+			for range 10 {
+				if _, err := conn.Exec(t.Context(), "select pglimit."+calls[i%4]); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range 8 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

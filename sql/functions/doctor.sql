@@ -119,11 +119,11 @@ begin
                 '{doctor, explain_limit, list_blocks, list_changes, list_counters,
                 list_endpoint_overrides,
                 list_endpoints, list_holds, list_limit_overrides, list_limits, list_permits,
-                show_installation}'),
+                show_installation, show_sign_in}'),
             ('{pglimit_operator}',
                 '{block, block_range, drop_endpoint, drop_endpoint_override, drop_limit,
-                drop_limit_override, force_release, install_ready, purge, raise_epoch,
-                release_holder, set_endpoint, set_endpoint_override, set_grace,
+                drop_limit_override, force_release, forget_sign_in, install_ready, purge,
+                raise_epoch, release_holder, set_endpoint, set_endpoint_override, set_grace,
                 set_installation_cap, set_limit, set_limit_override, set_purge_after, simulate,
                 unblock, unblock_range}')
         ) as l (roles, names)

@@ -75,7 +75,8 @@ grant execute on function
     pglimit.list_limits(text, text, integer, text),
     pglimit.list_permits(
         text, text, bigint, integer, text, boolean, interval, interval),
-    pglimit.show_installation()
+    pglimit.show_installation(),
+    pglimit.show_sign_in(text, text, text)
 to pglimit_operator, pglimit_monitor;
 
 -- what an operator changes
@@ -87,6 +88,7 @@ grant execute on function
     pglimit.drop_limit(text, text),
     pglimit.drop_limit_override(text, text, text),
     pglimit.force_release(bigint, text),
+    pglimit.forget_sign_in(text, text, text),
     pglimit.install_ready(text, text),
     pglimit.purge(bigint),
     pglimit.raise_epoch(),

@@ -24,6 +24,6 @@ comment on column pglimit.changes.action is
 comment on column pglimit.changes.name is
     'the limit or the endpoint; empty, like tenant, for what concerns the whole installation';
 comment on column pglimit.changes.before is
-    'the definition that was there, or the permits that were released; null when there was none';
+    'the definition that was there, or what was released or forgotten; null when there was none';
 comment on column pglimit.changes.after is
     'the definition that is there since; null when there is none';

@@ -75,7 +75,8 @@ version of a change is the version that the limit or the endpoint got.`,
 	flags := cmd.Flags()
 	enumVar(cmd, flags, &o.Action, "action", "", "", "only these", "set_limit", "drop_limit", "set_endpoint", "drop_endpoint",
 		"set_limit_override", "drop_limit_override", "block", "unblock", "block_range", "unblock_range", "set_endpoint_override", "drop_endpoint_override",
-		"set_installation_cap", "set_purge_after", "set_grace", "raise_epoch", "force_release", "release_holder")
+		"set_installation_cap", "set_purge_after", "set_grace", "raise_epoch", "force_release", "release_holder",
+		"forget_sign_in")
 	tenantFilterVar(flags, &o.Tenant)
 	listFlags(cmd, &o.listOptions, changeView)
 	return cmd

@@ -224,6 +224,37 @@ func TestCounterForget(t *testing.T) {
 	b.done(t, `forget login bob ""`, `forget login eve ""`)
 }
 
+func TestSignIn(t *testing.T) {
+	t.Parallel()
+	b := setup(true)
+	b.env["NO_COLOR"] = "1"
+	b.client.signIn = []pgclient.SignInCount{
+		{Limit: "sign_in_account", Subject: "a1", Used: 6, Quota: 100, Remaining: 94, ResetAt: testNow.Add(time.Minute)},
+		{Limit: "sign_in_source", Subject: "50", Quota: 20, Remaining: 20},
+		{Limit: "sign_in_pair", Subject: "fa", Used: 5, Quota: 5, ResetAt: testNow.Add(time.Minute), RetryAfter: time.Minute},
+	}
+	run := func(code int, out, errOut, args string) {
+		t.Helper()
+		b.out.Reset()
+		b.errOut.Reset()
+		b.want(t, b.run(append([]string{"sign-in"}, strings.Fields(args)...)...), code, out, errOut)
+	}
+	run(exitOK, "LIMIT            SUBJECT  USED  QUOTA  REMAINING  RETRY-AFTER  RESETS  KNOWN\n"+
+		"sign_in_account  a1       6     100    + 94                    in 1m   false\n"+
+		"sign_in_source   50       0     20     + 20                            false\n"+
+		"sign_in_pair     fa       5     5      - 0        1m           in 1m   false\n", "", "show ann --source 203.0.113.7")
+	run(exitOK, "Would forget sign_in_account: 6 of 100 used, until 2026-11-30T12:01:00Z.\n", "", "forget ann --dry-run")
+	run(exitOK, "Would forget sign_in_account: 6 of 100 used, until 2026-11-30T12:01:00Z.\n"+
+		"Would forget sign_in_pair: 5 of 5 used, until 2026-11-30T12:01:00Z.\n", "", "forget ann --source 203.0.113.7 --dry-run")
+	run(exitOK, "Forgot the failures of \"ann\" and 203.0.113.7 of tenant \"acme\".\n", "", "forget ann --source 203.0.113.7 --tenant acme --yes")
+	b.client.signIn = nil
+	run(exitOK, "Nothing to forget: no failure of \"ann\" is counted.\n", "", "forget ann --yes")
+	run(exitOK, "", "No failures are counted, nothing to forget.\n", "forget ann --dry-run")
+	b.done(t, `show_sign_in {"Account":"ann","Source":"203.0.113.7","Tenant":""}`, `show_sign_in {"Account":"ann","Source":"0.0.0.0","Tenant":""}`,
+		`show_sign_in {"Account":"ann","Source":"203.0.113.7","Tenant":""}`, `forget_sign_in {"Account":"ann","Source":"203.0.113.7","Tenant":"acme"}`,
+		`forget_sign_in {"Account":"ann","Source":"","Tenant":""}`, `show_sign_in {"Account":"ann","Source":"0.0.0.0","Tenant":""}`)
+}
+
 func TestLimitSetKeepsWhatIsNotNamed(t *testing.T) {
 	t.Parallel()
 	b := setup(true)

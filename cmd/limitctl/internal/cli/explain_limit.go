@@ -36,7 +36,8 @@ func newLimitExplainCmd(f *Factory, runF func(context.Context, *limitExplainOpti
 		Short: "Explain how the next hit of a subject is decided",
 		Long: `Explain how the next hit of a subject is decided: by which row, with which override and block, from what is
 counted and held, by which sum. Nothing is counted by it. -o json has the rows behind each step.
-The subject is what the service passes to hit, exactly. Those of sign-ins are hashes: ask check_sign_in.`,
+The subject is what the service passes to hit, exactly. Those of sign-ins are hashes: limitctl
+sign-in show has them.`,
 		Example: `  # Why is bob refused?
   limitctl limit explain login_attempt bob
 

@@ -198,6 +198,25 @@ func TestParseCounterForget(t *testing.T) {
 	}
 }
 
+func TestParseSignIn(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []parses[signInShowOptions]{
+		{args: "ann --source 203.0.113.7 --tenant acme", want: signInShowOptions{Account: "ann", Source: "203.0.113.7", Tenant: "acme"}},
+		{args: "ann", err: "--source is missing"},
+		{args: "--source 203.0.113.7", err: "missing argument: <account>"},
+	} {
+		tt.check(t, newSignInShowCmd)
+	}
+	for _, tt := range []parses[signInForgetOptions]{
+		{args: "ann --yes", want: signInForgetOptions{Account: "ann", consent: consent{Yes: true}}},
+		{args: "ann --source 203.0.113.7 --dry-run", want: signInForgetOptions{Account: "ann", Source: "203.0.113.7", consent: consent{DryRun: true}}},
+		{args: "ann --source= --yes", err: "--source is blank"},
+		{args: "ann", err: "no terminal to ask on"},
+	} {
+		tt.check(t, newSignInForgetCmd)
+	}
+}
+
 func TestParseLimitSet(t *testing.T) {
 	t.Parallel()
 	durable := true

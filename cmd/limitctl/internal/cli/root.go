@@ -126,6 +126,7 @@ Durations are written as 90s, 1h30m or 1d12h.`,
 		newPermitCmd(f),
 		newPurgeCmd(f),
 		newSchemaCmd(f),
+		newSignInCmd(f),
 		newSimulateCmd(f, nil),
 		newVersionCmd(f, nil),
 	)

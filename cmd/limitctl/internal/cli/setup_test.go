@@ -94,6 +94,7 @@ type fakeClient struct {
 	overrides         []pgclient.LimitOverrideRow
 	permits           []pgclient.PermitRow
 	purges            []pgclient.PurgeResult
+	signIn            []pgclient.SignInCount
 	released          map[int64]pgclient.Reason
 }
 
@@ -190,6 +191,16 @@ func (c *fakeClient) ForceRelease(_ context.Context, id int64, why string) (pgcl
 func (c *fakeClient) Forget(_ context.Context, p pgclient.ForgetParams) (bool, error) {
 	c.did("forget %s %s %q", p.Limit, p.Subject, p.Tenant)
 	return slices.ContainsFunc(c.counters, func(r pgclient.CounterRow) bool { return r.Subject == p.Subject }), c.err
+}
+
+func (c *fakeClient) ForgetSignIn(_ context.Context, p pgclient.SignInParams) (bool, error) {
+	c.did("forget_sign_in %s", jsonOf(p))
+	return slices.ContainsFunc(c.signIn, func(r pgclient.SignInCount) bool { return r.Used > 0 }), c.err
+}
+
+func (c *fakeClient) ShowSignIn(_ context.Context, p pgclient.SignInParams) ([]pgclient.SignInCount, error) {
+	c.did("show_sign_in %s", jsonOf(p))
+	return c.signIn, c.err
 }
 
 func (c *fakeClient) InstallReady(_ context.Context, name, tenant string) (int64, error) {
